@@ -142,6 +142,20 @@ def test_texts_of_a_word_paragraph(paragraph: str, expected: list[str]) -> None:
     assert ["".join(one.text or "" for one in texts) for texts in _paragraphs(root)] == expected
 
 
+def test_a_word_paragraph_stays_when_changes_are_turned_down(served: Served, translator: Translator) -> None:
+    body = f"<w:p><w:ins>{run('Good ')}</w:ins>{run('morning!')}</w:p><w:p><w:ins>{run('Yes.')}</w:ins></w:p>"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("word/document.xml", f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>')
+    _, found = sent(served, "a.docx", packed.getvalue())
+    assert found is not None
+    with zipfile.ZipFile(io.BytesIO(found.content)) as archive:
+        root = ElementTree.fromstring(archive.read("word/document.xml"))
+    said = ["".join(one.text or "" for one in ins.iter(f"{{{WORD}}}t")) for ins in root.iter(f"{{{WORD}}}ins")]
+    assert said == ["", translator.translate("Yes.")]
+    assert [one.text for one in root.iter(f"{{{WORD}}}t")][1] == translator.translate(LINE)
+
+
 def test_many_open_fields_take_no_time() -> None:
     """In time that goes up with the square of their number, this would take an hour."""
     parts = '<w:fldChar w:fldCharType="begin"/>', "<w:instrText>TOC toc toc toc</w:instrText>", "<w:t>a</w:t>"

@@ -103,18 +103,20 @@ async def _srt(service: Service, model: ServedModel, text: str) -> str:
 
 
 async def _docx(service: Service, model: ServedModel, content: bytes) -> bytes:
-    """A Word file: each paragraph is one text, which takes the form of the paragraph's first run."""
+    """A Word file: each paragraph is one text, which takes the form of the paragraph's first run; of the first that was
+    there before changes that are tracked, so that it stays when these are turned down."""
     parts = await asyncio.to_thread(_unpacked, content)
-    trees, paragraphs = {}, []
+    trees, paragraphs, new = {}, [], set[ElementTree.Element]()
     for name, data in _texts(parts).items():
         trees[name] = tree, _ = await asyncio.to_thread(_parsed, data)
         paragraphs += await asyncio.to_thread(_paragraphs, tree)
+        new |= await asyncio.to_thread(_inserted, tree)
     answers = await service.generate(model, ["".join(t.text or "" for t in texts) for texts in paragraphs], many=True)
     for texts, answer in zip(paragraphs, answers, strict=True):
-        texts[0].text = answer.text
-        texts[0].set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
-        for other in texts[1:]:
-            other.text = ""
+        place = next((one for one in texts if one not in new), texts[0])
+        for one in texts:
+            one.text = answer.text if one is place else ""
+        place.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
     return await asyncio.to_thread(partial(_packed, parts, trees))
 
 
@@ -178,6 +180,19 @@ def _paragraphs(tree: ElementTree.Element) -> list[list[ElementTree.Element]]:
         waiting += [(child, paragraph) for child in reversed(element)]
     texts = [some for paragraph in found for some in paragraph]
     return [some for some in texts if any(sign.isalnum() for one in some for sign in one.text or "")]
+
+
+def _inserted(tree: ElementTree.Element) -> set[ElementTree.Element]:
+    """The texts that are gone when tracked changes are turned down."""
+    found: set[ElementTree.Element] = set()
+    waiting = [(tree, False)]
+    while waiting:
+        element, new = waiting.pop()
+        if new and element.tag == f"{_WORD}t":
+            found.add(element)
+        new = new or element.tag in (f"{_WORD}ins", f"{_WORD}moveTo")
+        waiting += [(child, new) for child in element]
+    return found
 
 
 def _parsed(data: bytes) -> tuple[ElementTree.Element, dict[str, str]]:
