@@ -150,6 +150,7 @@ def test_a_damaged_file_is_refused(tokenizer: SentencePieceTokenizer, files, tmp
         (with_offsets("source_ids", [64, 0]), "end before they begin"),
         (with_offsets("source_ids", [-2, 0]), "end before they begin"),
         (with_offsets("source_ids", ["x", "y"]), "expected a binarized corpus"),
+        (with_offsets("source_ids", [0, float("inf")]), "expected a binarized corpus"),
         (with_offsets("source_ids", [1]), "expected a binarized corpus"),
         (with_header(header | {"__metadata__": {"longstride": 3}}), "expected a binarized corpus"),
         (whole[: 8 + size] + b"\xff" * 16 + whole[24 + size :], "rise from 0"),

@@ -369,7 +369,7 @@ def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any
         for name, entry in header.items():
             start, end = entry["data_offsets"]
             places[name] = (_DTYPES[entry["dtype"]], int(start), int(end))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:  # the last of infinity
         raise ValueError(f"its header lacks {error}") from error
     if any(not 0 <= start <= end for _, start, end in places.values()):
         raise ValueError("its header has arrays that end before they begin")
