@@ -28,11 +28,16 @@ BENCH = ("--batch-sizes", "2", "--passes", "1", "--decoders", "greedy", "--no-ba
 def command(name: str, model: Path, folder: Path) -> list[object]:
     """A command that writes, but for the option that says where."""
     source, reference = write_pairs(folder, 4)
+    pairs = folder / "pairs.json"
+    if name == "contrastive":
+        errors = [{"contrastive": "a b", "type": "order"}]
+        pairs.write_text(json.dumps([{"source": "b a", "reference": "b a", "errors": errors}]))
     given: dict[str, list[object]] = {
         "translate": ["-i", source],
         "evaluate": ["-s", source, "-r", reference],
         "exactness": ["-s", source, "-r", reference, "--decoder", "copy-verify"],
         "bench": ["-s", source, "-r", reference, *BENCH],
+        "contrastive": [pairs],
         "profile": ["-s", source, "--decoders", "greedy", "--sentences", "2"],
         "distill": ["-i", source, "--decoder", "greedy"],
         "export": ["--to", "hf", "--no-check"],
@@ -151,6 +156,18 @@ def test_a_full_standard_output_is_one_sentence(
     ran = run("translate", "-m", model, stdin=LINES)
     assert ran.code == 1
     assert ran.err == "error: standard output: could not be written (No space left on device).\n"
+
+
+@pytest.mark.parametrize("name", ["bench", "contrastive", "evaluate", "exactness", "profile"])
+def test_records_are_kept_though_nobody_reads_what_is_told(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    output = io.StringIO()
+    output.write = full  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(sys, "stdout", output)
+    option = "-o" if name == "bench" else "--record"
+    assert run(*command(name, model, tmp_path), option, tmp_path / "records").code == 1
+    assert len(read_records([tmp_path / "records"])) == 1
 
 
 @pytest.mark.parametrize("name", ["translate", "evaluate", "bench", "profile"])

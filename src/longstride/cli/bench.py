@@ -136,9 +136,11 @@ def bench(
     with Stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
-            shown_at.print(f"batch size {records[0].batch_size}{', open' if open_batches else ''}", markup=False)
-            shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
-            append_records(file, records)
+            try:  # first: who reads the table may have left
+                append_records(file, records)
+            finally:  # what was found is told, though it could not be written
+                shown_at.print(f"batch size {records[0].batch_size}{', open' if open_batches else ''}", markup=False)
+                shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
     shared.say_report(*translators, runtime=runtime)
     say(f"Records appended to {output}.")
 

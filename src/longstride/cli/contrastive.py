@@ -81,13 +81,15 @@ def contrastive(
         runtime=runner.name,
         notes=model_notes(translator, drafter),
     )
-    if as_json or not out.is_terminal:
-        sys.stdout.write(json.dumps(_json(result), ensure_ascii=False, indent=2) + "\n")
-    else:
-        _tell(result)
-    if record is not None:
-        append_records(record, [result])
-        say(f"Record appended to {record}.")
+    try:  # first: who reads what is told may have left
+        if record is not None:
+            append_records(record, [result])
+            say(f"Record appended to {record}.")
+    finally:  # what was found is told, though it could not be written
+        if as_json or not out.is_terminal:
+            sys.stdout.write(json.dumps(_json(result), ensure_ascii=False, indent=2) + "\n")
+        else:
+            _tell(result)
 
 
 def _json(one: Contrastive) -> dict[str, Any]:

@@ -95,9 +95,11 @@ def exactness(
             options=one.options,
             notes=model_notes(translator, drafter),
         )
-        _tell(result)
-        if record is not None:
-            append_records(record, [result])
+        try:  # first: who reads what is told may have left
+            if record is not None:
+                append_records(record, [result])
+        finally:  # what was found is told, though it could not be written
+            _tell(result)
         if result.same_shape.differing:
             broken.append(one.name)
     shared.say_report(translator, runtime=runtime)

@@ -341,12 +341,12 @@ def _ranks(
             stood = histogram(ranks(lattice, paths.states[:, 0], by), k)
             found[by] = [one + more for one, more in zip(found[by], stood, strict=True)]
     words = sum(found["edges"])
-    for by, counts in found.items():
-        share = 100 * counts[0] / max(1, words)
-        out.print(f"{share:.1f} % of {words:,} chosen words stood first by {by} before the search")
     result = {"decoder": decoder.signature, "sentences": len(sources), "words": words, **found}
     with output_file(file) as written:
         written.write(f"{json.dumps(result)}\n".encode())
+    for by, counts in found.items():
+        share = 100 * counts[0] / max(1, words)
+        out.print(f"{share:.1f} % of {words:,} chosen words stood first by {by} before the search")
     return found
 
 
@@ -362,9 +362,9 @@ def _times(
     for source in sources[:8]:
         stage_times(decoder, source, limits, synchronize)
     found = [asdict(stage_times(decoder, source, limits, synchronize)) for source in sources]
+    with output_file(file) as written:
+        written.write("".join(json.dumps(times) + "\n" for times in found).encode())
     for stage in STAGES:
         mean = sum(times[stage] for times in found) / max(1, len(found)) / 1000
         out.print(f"{stage:>10}  {mean:8.3f} ms a sentence")
-    with output_file(file) as written:
-        written.write("".join(json.dumps(times) + "\n" for times in found).encode())
     return found
