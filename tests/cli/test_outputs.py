@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from longstride.bench.record_files import read_records
+from longstride.cli.main import main
 from longstride.cli.streams import input_file
 from tests.cli.conftest import Run, write_pairs
 
@@ -229,6 +230,24 @@ def test_a_dash_is_standard_input_and_output(run: Run, model: Path, tmp_path: Pa
     ):
         assert run(*arguments, "-m", model, stdin=text).code == 0
     assert not list(tmp_path.glob("-*"))
+
+
+def test_a_trace_goes_to_standard_output_beside_an_output_file(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["translate", "-m", str(model), "-i", str(write_pairs(tmp_path, 4)[0]), "-o", "out", "--trace", "-"])
+    assert [json.loads(line)["line"] for line in capfd.readouterr().out.splitlines()] == [1, 2, 3, 4]
+    assert sorted(os.listdir(tmp_path)) == ["out", "ref", "src"]
+
+
+def test_alignments_go_to_standard_output(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main([*map(str, command("lattice", model, tmp_path)), "-o", "tables", "--save-alignments", "-"])
+    assert len(capfd.readouterr().out.splitlines()) == 4
+    assert sorted(os.listdir(tmp_path)) == ["ref", "src", "tables"]
 
 
 def test_two_outputs_in_one_file_are_refused(run: Run, model: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from longstride import model_folder
+from longstride.cli.main import main
 from longstride.contract import Limits
 from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.systems.blockwise.model import Heads, HeadsOptions
@@ -147,6 +148,26 @@ def test_what_is_no_picture_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("key.txt").write_text("no picture\n")
     assert told in run(*arguments, "-m", faces, "--device", "cpu").error
+
+
+def test_pictures_go_to_standard_output(
+    faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    some, mine, other = tmp_path / "some.png", tmp_path / "mine", tmp_path / "other"
+    mine.write_text("00" * 12 + "\n")
+    other.write_text("ff" * 12 + "\n")
+    image.new("RGB", (9, 7), "red").save(some)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for command, begins in (
+        (["generate", some, "-", "-m", faces], b"\x89PNG"),
+        (["pictures", "grid", mine, other, "-o", "-"], b"\x89PNG"),
+        (["pictures", "compare", mine, other, "-o", "-", "--key", "/dev/null"], b"<!doctype html>"),
+    ):
+        assert main([str(word) for word in command]) == 0
+        assert capfdbinary.readouterr().out.startswith(begins)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_heads_do_not_shorten_what_a_model_can_write(tmp_path: Path) -> None:

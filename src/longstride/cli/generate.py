@@ -47,7 +47,8 @@ def generate(
     if task != SUPER_RESOLUTION:
         raise OptionError(f"--task expects {SUPER_RESOLUTION}, found {task!r}.")
     check_png(output)
-    result_files(output)
+    (file,) = result_files(output)
+    assert file is not None
     translator = shared.open_model(model, runtime, precision, device, None, threads)
     options = shared.settings(set)
     chosen, _ = translator.decoder(decoder, **options)
@@ -71,7 +72,7 @@ def generate(
     made = translator.translate([line_of(tile) for tile in tiles], decoder, batch=batch, trace=True, **options)
     enlarged = [picture_of(one.text, f"tile {number}") for number, one in enumerate(made, start=1)]
     rows = [np.concatenate(enlarged[first : first + across], axis=1) for first in range(0, len(tiles), across)]
-    write_png(output, np.concatenate(rows, axis=0))
+    write_png(file, np.concatenate(rows, axis=0))
     iterations = sum(one.trace.iterations for one in made if one.trace is not None)
     values = sum(len(one.tokens) for one in made)
     width, height = photograph.found

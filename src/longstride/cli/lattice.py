@@ -10,10 +10,9 @@ import typer
 from longstride.cli.console import Stages, commit, say
 from longstride.cli.lattice_inspect import TABLES, inspect, no_tables, recall
 from longstride.cli.options import Device, Model, Set, Source, model_path, not_nan, open_model, own_folder, settings
-from longstride.cli.streams import input_file, result_folder
+from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
-from longstride.text.files import check_writable
 
 if TYPE_CHECKING:
     from longstride.model_folder import ModelFolder
@@ -63,7 +62,8 @@ def build(
     folder = ModelFolder(model_path(model)) if model is not None else None
     place = _place(output, folder, drop_in)
     source, target = input_file(source), input_file(target)
-    check_writable(save_alignments)
+    if save_alignments is not None:
+        (save_alignments,) = result_files(save_alignments)
     tokenizers = _tokenizers(folder, tokenizer, source_tokenizer)
     with Stages() as shown:
         tables, manifest = build_tables(

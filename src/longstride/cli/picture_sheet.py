@@ -77,7 +77,7 @@ def compare(
     from longstride.cli.pictures import pictures_of
     from longstride.text.files import output_file
 
-    result_files(output, key)
+    written = result_files(output, key)
     systems = [input_file(file) for file in (one, other)]
     both = [pictures_of(file) for file in systems]
     if len(both[0]) != len(both[1]):
@@ -99,7 +99,8 @@ def compare(
         for number, (place, side) in enumerate(zip(chosen, left, strict=True), start=1)
     ]
     told = {"format": FORMAT, "sheet": sheet, "systems": [str(one), str(other)], "equal": len(both[0]) - len(differ)}
-    for path, text in ((output, page), (key, json.dumps({**told, "pairs": answers}, indent=1) + "\n")):
+    for path, text in zip(written, (page, json.dumps({**told, "pairs": answers}, indent=1) + "\n"), strict=True):
+        assert path is not None
         with output_file(path) as file:
             file.write(text.encode())
     say(f"{output}: {len(shown)} pairs of {len(differ):,} that differ ({told['equal']:,} are equal); key: {key}.")

@@ -72,13 +72,14 @@ def grid(
     from longstride.cli.picture_files import grid as drawn
 
     check_png(output)
-    result_files(output)
+    (written,) = result_files(output)
+    assert written is not None
     columns = [pictures_of(file, first, rows) for file in map(input_file, files)]
     shortest = min(len(column) for column in columns)
     if not shortest:
         raise InputError(f"--first expects a line that every file has, found {first}.")
     sheet = drawn([[column[place] for column in columns] for place in range(shortest)], magnify)
-    write_png(output, sheet)
+    write_png(written, sheet)
     say(f"{output}: {shortest} rows of {', '.join(str(file) for file in files)}.")
 
 

@@ -98,8 +98,8 @@ def translate(
     output = None if is_standard(output) else output
     if resume and output is None:
         raise OptionError("--resume expects --output FILE beside it, found none.")
-    files = result_files(trace) if output is None else (trace,)
-    trace = files[0]
+    if output is None or (trace is not None and is_standard(trace)):
+        (trace,) = result_files(trace)
     check_writable(output, trace)
     keep_what_is_read("--trace", trace, input, drafts, glossary)
     options = shared.settings(set)
