@@ -229,6 +229,18 @@ def test_several_are_told_in_one_table(
     assert ran.out.count("p = ") == 4
 
 
+def test_names_in_brackets_are_shown_as_they_are(
+    run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "out", Console(force_terminal=True, color_system=None, width=200))
+    told = [*command(model, pairs), "--decoders", "greedy", "--by-length", "2", "--record", tmp_path / "records"]
+    for name in ("[v2] mine", "mine [/v2]"):
+        ran = run(*told, "--name", name)
+        assert ran.code == 0, ran.err
+        assert f"{name}, greedy " in ran.out
+        assert f"{name}, greedy, by source length" in ran.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -247,6 +247,8 @@ def test_contrastive_pairs_are_shown_to_people(
     told = run("contrastive", contrastive, "-m", model, "--decoder", "greedy").out
     assert "distance >15" in told
     assert "word" in told
+    contrastive.write_text(contrastive.read_text().replace('"word"', '"[/word]"'))
+    assert "[/word]" in run("contrastive", contrastive, "-m", model, "--decoder", "greedy").out
 
 
 @pytest.mark.parametrize(

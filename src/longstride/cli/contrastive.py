@@ -110,6 +110,7 @@ def _figures(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _tell(one: Contrastive) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from longstride.tasks.contrastive import Accuracy, accuracy, by_distance, by_type
@@ -121,5 +122,5 @@ def _tell(one: Contrastive) -> None:
     rows = [accuracy(one.cells), *by_type(one.cells)]
     rows += [Accuracy(f"distance {found.name}", found.pairs, found.right) for found in by_distance(one.cells)]
     for found in rows:
-        table.add_row(found.name, f"{found.pairs:,}", f"{found.right:,}", f"{found.percent:.2f}")
+        table.add_row(escape(found.name), f"{found.pairs:,}", f"{found.right:,}", f"{found.percent:.2f}")
     out.print(table)

@@ -94,7 +94,7 @@ def _sentences(out: Console, translator: Translator, pairs: Sequence[Pair], colu
     for (source, _), one in zip(pairs, column, strict=True):
         pieces = strides(translator, one.translation, one.trace)
         if out.is_terminal:
-            table.add_row(source, coloured(pieces))
+            table.add_row(Text(source), coloured(pieces))
         else:
             out.print(source, markup=False)
             out.print(f"  {one.decoder}: {'|'.join(piece for piece, _ in pieces)}", markup=False)

@@ -253,6 +253,7 @@ def _details(model: str, result: Evaluation) -> None:
 
 
 def _overview(model: str, results: Sequence[Evaluation]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     out.print(f"{model}, {len(results[0].decoding.texts):,} sentences", markup=False)
@@ -264,7 +265,7 @@ def _overview(model: str, results: Sequence[Evaluation]) -> None:
     for result in results:
         counts, same = result.decoding.counts, result.equality
         table.add_row(
-            result.setting.name,
+            escape(result.setting.name),
             *(_number(score) for score in result.scores),
             f"{counts.tokens_per_iteration:.2f}" if counts and counts.iterations else "",
             f"{result.mean_block:.2f}" if result.mean_block is not None else "",
@@ -276,11 +277,12 @@ def _overview(model: str, results: Sequence[Evaluation]) -> None:
 
 
 def _by_length(result: Evaluation, name: str) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     if not result.by_length:
         return
-    table = Table(box=None, padding=(0, 2), title=f"{name}by source length", title_justify="left")
+    table = Table(box=None, padding=(0, 2), title=f"{escape(name)}by source length", title_justify="left")
     for heading in ("tokens", "sentences", *(score.name for score in result.by_length[0].scores)):
         table.add_column(heading, justify="right")
     for one in result.by_length:
