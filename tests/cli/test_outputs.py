@@ -250,6 +250,13 @@ def test_alignments_go_to_standard_output(
     assert sorted(os.listdir(tmp_path)) == ["ref", "src", "tables"]
 
 
+def test_nothing_but_empty_lines_is_nothing_to_compare(run: Run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n\n")
+    both = ["-s", tmp_path / "empty", "-r", tmp_path / "empty"]
+    refused = run("exactness", "-m", model, *both, "--decoder", "copy-verify").error
+    assert "empty: expected at least one sentence to translate, found none" in refused
+
+
 def test_two_outputs_in_one_file_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "found it twice" in run("translate", "-m", model, "-o", out, "--trace", out, stdin=LINES).error

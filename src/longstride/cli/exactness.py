@@ -10,7 +10,7 @@ from longstride.cli.console import Stages, out, say
 from longstride.cli.provenance import data_name, model_notes, model_tag, origin_of
 from longstride.cli.streams import input_file, record_file
 from longstride.cli.test_sets import read_material
-from longstride.contract import WorkError
+from longstride.contract import InputError, WorkError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def exactness(
     tag = model_tag(translator, drafter)
     origin = origin_of(experiment or tag.name, translator)
     sentences = [place for place, ids in enumerate(test_set.sources) if len(ids) > 1]
+    if not sentences:
+        raise InputError(f"{source}: expected at least one sentence to translate, found none.")
     narrow = _width_one(translator)
     expected: dict[Limits, dict[int, tuple[int, ...]]] = {}
     broken = []
