@@ -162,6 +162,7 @@ def test_several_models_stand_side_by_side(run: Run, model: Path, pairs: list[An
         (["--batch-sizes", "one"], "batch_sizes expects a list of whole numbers from 1 to 1000000, found 'one'"),
         (["--sample", "lattice=3"], "--sample expects a decoder of the line-up (greedy, beam), found 'lattice'"),
         (["--baseline", "best"], "--baseline expects one of greedy, beam, found 'best'"),
+        (["--baseline", "beam:width=3,greedy"], "--baseline expects one of greedy, beam, found 'beam:width=3,greedy'"),
         (["--same-as", "best"], "expects one of greedy, beam, found 'best'"),
         (["--warmup", "nowhere"], "nowhere: expected a text file, found none"),
         (["-s", "empty", "-r", "empty"], "empty: expected at least one sentence to translate, found none"),

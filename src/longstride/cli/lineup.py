@@ -192,7 +192,9 @@ def member_name(text: str, translators: Sequence[Translator]) -> str:
     owner = next((one for one in translators if several and model in model_names(one)), None)
     if name not in DECODERS or (several and owner is None):
         return text
-    (entry,) = read_entries(text, several)
+    entry, *others = read_entries(text, several)
+    if others:  # no member is called that
+        return text
     return f"{owner.folder.name} {entry.name}" if owner is not None else entry.name
 
 
