@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from longstride.cli.resuming import Partial
 from tests.cli.conftest import Run
 
 LINES = b"a b c\n\nt s r q p\nb b b b b b b\n"
@@ -52,6 +53,23 @@ def test_translation_memories(run: Run, model: Path, tmp_path: Path, earlier: st
     ran = run("translate", "-m", model, *HERE, "--drafts", tmp_path / name, "--trace", tmp_path / "t", stdin=LINES)
     assert (ran.code, ran.out) == (0, earlier)
     assert min(iterations(tmp_path / "t")[0], iterations(tmp_path / "t")[2]) <= 3
+
+
+def test_a_run_interrupted_behind_its_last_line_comes_to_its_end(
+    run: Run, model: Path, tmp_path: Path, earlier: str, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "drafts").write_text(earlier)
+    how = ["-o", tmp_path / "out", "--drafts", tmp_path / "drafts", "--resume", *HERE]
+
+    def stop(self: Partial) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partial, "finish", stop)
+        assert run("translate", "-m", model, *how, stdin=LINES).code == 130
+    ran = run("translate", "-m", model, *how, stdin=LINES)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "out").read_text() == earlier
 
 
 def test_an_interrupted_run_goes_on_with_the_drafts_of_its_lines(run: Run, model: Path, tmp_path: Path, earlier: str):

@@ -44,9 +44,9 @@ class DraftFile:
         return drafts
 
     def check_end(self, lines: int) -> None:
-        """Refuse drafts of more lines than there were."""
-        if self._memory is None and (more := sum(1 for _ in self._lines)):
-            self._check(lines, lines + more)
+        """Refuse drafts of more lines than there were; where an earlier run has done them all, none was given."""
+        if self._memory is None:
+            self._check(lines, self._given + sum(1 for _ in self._lines))
 
     def _check(self, wanted: int, found: int) -> None:
         if wanted != found:
