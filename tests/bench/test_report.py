@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longstride import bench
 from longstride.bench import figure
-from longstride.bench.page import sections
+from longstride.bench.page import TOPICS, sections
 from longstride.bench.records import Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
@@ -107,6 +108,24 @@ def test_pictures_are_alike_up_to_the_last_digits(numbers: list[float], data: st
     assert not figure.alike(first, picture(moved, "0123456789", "#0072b2"))
     assert not figure.alike(first, picture(numbers, "0123456789", "#0073b2"))
     assert not figure.alike(first, picture([*numbers, 1.0], "0123456789", "#0072b2"))
+
+
+def test_files_of_other_people_in_its_folder_are_left_alone(tmp_path: Path, records: list[Record]) -> None:
+    pytest.importorskip("matplotlib")
+    mine = [tmp_path / "results" / name for name in ("notes.md", "data.csv", "raw/data.csv")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    render(records, tmp_path)
+    assert render(records, tmp_path, check=True) == []
+    gone = render([], tmp_path)
+    assert tmp_path / "results" / "comparisons.md" in gone
+    assert not list((tmp_path / "results" / "tables").glob("*.csv"))
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+
+
+def test_every_topic_may_be_removed() -> None:
+    assert sorted(TOPICS) == sorted(path.stem for path in Path(bench.__file__).parent.glob("pages/*.toml"))
 
 
 def test_figures_drawn_by_hand_are_left_alone(tmp_path: Path, records: list[Record]) -> None:

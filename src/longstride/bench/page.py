@@ -38,6 +38,9 @@ what it was measured on and how. What a paper reports, on its own data and machi
 PAPERS = ("throughput", "blockwise", "drafts", "interleaved", "lattice", "analyses")
 """The topics that have tables of their own for each experiment."""
 
+TOPICS = ("comparisons", *PAPERS, "profiles", "exactness", "settings", "training", "distillation")
+"""All that there are, each a page of its own."""
+
 LONG = 24
 """Longer tables are files of their own."""
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longstride.bench.figure import MARKER, Picture, alike, marker
-from longstride.bench.page import FIGURES, FOLDER, drawings, results_pages, sections
+from longstride.bench.page import FIGURES, FOLDER, TABLES, TOPICS, drawings, results_pages, sections
 from longstride.bench.record_files import write_whole
 from longstride.bench.records import Record
 from longstride.bench.reproduction import NAME as REPRODUCTION
@@ -53,8 +53,9 @@ def render(records: Sequence[Record], out_dir: str | Path, check: bool = False) 
             stale[path] = None
     pages = {folder / name: text for name, text in results_pages(records).items()}
     stale |= {path: text for path, text in pages.items() if _read(path) != text}
-    made = (path for path in sorted((folder / FOLDER).rglob("*")) if path.suffix in (".md", ".csv"))
-    stale |= {path: None for path in made if path not in pages}
+    # Only what has a name of ours: people keep files of their own in a folder called results, too.
+    made = [*(folder / FOLDER / f"{name}.md" for name in TOPICS), *sorted((folder / FOLDER / TABLES).glob("*.csv"))]
+    stale |= {path: None for path in made if path not in pages and path.is_file()}
     for path, new in stale.items() if not check else ():  # once nothing more can be refused
         if new is None:
             path.unlink()
