@@ -44,7 +44,7 @@ def rows(trace: dict[str, Any]) -> list[list[Cell]]:
         cells = [(place, piece, "before") for place, piece in there.items()]
         new = zip(places, pieces, strict=True)
         cells += [(place, piece, "stood" if number < accepted else "own") for number, (place, piece) in enumerate(new)]
-        if "parents" not in step:  # the branches of a tree have no place of their own in a row
+        if places and "parents" not in step:  # the branches of a tree have no place of their own in a row
             begin = places[0] + len(places)
             behind = step["draft_pieces"][accepted + 1 :] if len(places) > accepted else []
             cells += [(begin + number, piece, "rejected") for number, piece in enumerate(behind)]

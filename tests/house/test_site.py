@@ -74,3 +74,11 @@ def test_pictures_show_every_token_where_it_stands(trace: dict[str, Any]) -> Non
         assert kinds.count("rejected") == max(0, len(step["draft_pieces"]) - step["accepted"] - 1)
         assert len({place for place, _, _ in cells}) == len(cells)
     ElementTree.fromstring(AT_WORK["drawing"](trace))
+
+
+def test_iterations_that_write_nothing_are_empty_rows() -> None:
+    """As those of beam search are, up to its last."""
+    nothing = {"positions": [], "ids": [], "accepted": 0, "draft": [], "pieces": [], "draft_pieces": []}
+    last = {**nothing, "positions": [0, 1], "ids": [7, 3], "pieces": ["▁a", "</s>"]}
+    assert AT_WORK["rows"]({"steps": [nothing, last]}) == [[], [(0, "▁a", "own"), (1, "</s>", "own")]]
+    ElementTree.fromstring(AT_WORK["drawing"]({"steps": [nothing, last]}))
