@@ -23,12 +23,13 @@ from time import perf_counter
 from longstride.text.corpus import read_lines
 
 CTRANSLATE2 = """
-import sys, ctranslate2, sentencepiece
+import json, sys, ctranslate2, sentencepiece
 folder, threads = sys.argv[1], int(sys.argv[2])
+ends = [] if json.load(open(f"{folder}/config.json"))["add_source_eos"] else ["</s>"]
 pieces = [sentencepiece.SentencePieceProcessor(f"{folder}/{side}.spm") for side in ("source", "target")]
 translator = ctranslate2.Translator(folder, compute_type="int8", inter_threads=1, intra_threads=threads)
 lines = sys.stdin.read().splitlines()
-tokens = [pieces[0].encode(line, out_type=str) + ["</s>"] for line in lines]
+tokens = [pieces[0].encode(line, out_type=str) + ends for line in lines]
 found = translator.translate_batch(tokens, beam_size=1, max_batch_size=32, max_decoding_length=256)
 print("\\n".join(pieces[1].decode(one.hypotheses[0]) for one in found))
 """
@@ -75,7 +76,8 @@ def main() -> None:
         }
         outputs: dict[str, list[str]] = {}
         for name, (command, most) in ways.items():
-            text = "".join(f"{line}\n" for line in lines[:most])
+            given = lines[:most]  # there may be fewer
+            text = "".join(f"{line}\n" for line in given)
             begun = perf_counter()
             environment = {**os.environ, "OMP_NUM_THREADS": str(o.threads)}
             done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, env=environment)
@@ -86,7 +88,7 @@ def main() -> None:
             told = {
                 "date": str(date.today()), "processor": platform.machine(), "threads": o.threads,
                 "model": o.model, "text": o.lines.name, "lines": len(outputs[name]), "way": name,
-                "seconds": round(seconds, 2), "lines_per_second": round(most / seconds, 1), "differ": differ,
+                "seconds": round(seconds, 2), "lines_per_second": round(len(given) / seconds, 1), "differ": differ,
             }  # fmt: skip
             with o.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(told) + "\n")
