@@ -64,6 +64,15 @@ def test_peers_race_with_ours_and_say_how(run: Run, model: Path, pairs: list[Any
         assert equality.differing == 0
 
 
+def test_a_peer_may_be_the_only_baseline(run: Run, model: Path, pairs: list[Any], tmp_path: Path) -> None:
+    asked = ["--peers", "ctranslate2", "--baseline", CTRANSLATE2[2]]
+    ran = run("bench", "-m", model, *pairs, *asked)
+    assert ran.code == 0, ran.err
+    found = [one for one in read_records([tmp_path / "records.jsonl"]) if isinstance(one, Latency)]
+    assert [one.candidate for one in found] == ["greedy", "beam", *CTRANSLATE2]
+    assert [one.candidate for one in found if one.role == "baseline"] == [CTRANSLATE2[2]]
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [

@@ -121,7 +121,8 @@ def bench(
     _one_vocabulary(translators)
     others = read_peers(peers, translators[0], assistant)
     wanted = [member_name(name, translators) for name in baseline or ()]
-    named = [name for name in wanted if name not in {one.name for one in others}]
+    # Where a peer alone is to be the baseline, none of ours is one.
+    named = [name for name in wanted if name not in {one.name for one in others}] if wanted else None
     candidates = line_up(translators, entries, shared.settings(set), samples, baselines, named, drafter)
     candidates += peer_candidates(others, translators[0], candidates, samples, wanted, assistant)
     _check_samples(samples, [one.decoder.name for one in candidates])

@@ -145,10 +145,10 @@ def line_up(
     shared: dict[str, Any],
     samples: dict[str, int],
     baselines: bool,
-    names: Sequence[str] = (),
+    names: Sequence[str] | None = None,
     drafter: str | None = None,
 ) -> list[Candidate]:
-    """Candidates of all models, the first model's greedy and beam first; `names` are baselines besides or instead.
+    """Candidates of all models, the first model's greedy and beam first; `names` are baselines instead, where given.
 
     `drafter` is the folder whose drafter drafts, where that is not the model's own.
     """
@@ -164,10 +164,10 @@ def line_up(
             wanted = [*(Entry(name, {}) for name in missing), *wanted]
         for entry in wanted:
             name = f"{translator.folder.name} {entry.name}" if several else entry.name
-            role = name in names if names else number == 0 and baselines and entry.decoder in BASELINES
+            role = name in names if names is not None else number == 0 and baselines and entry.decoder in BASELINES
             sample = samples.get(entry.decoder, samples.get(""))
             found.append(_candidate(translator, entry, name, {**shared, **entry.options}, role, sample, drafter))
-    unknown = [name for name in names if name not in [one.name for one in found]]
+    unknown = [name for name in names or () if name not in [one.name for one in found]]
     if unknown:
         there = ", ".join(one.name for one in found)
         raise OptionError(f"--baseline expects one of {there}, found {unknown[0]!r}.")
