@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,3 +176,16 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.returncode == 2
     assert done.stderr == "error: nowhere: expected a model folder, found nothing.\n"
     assert done.stdout == ""
+
+
+def test_a_user_without_a_home_translates(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose id a container made up: no file says where its home is."""
+
+    def unknown(*_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("LONGSTRIDE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    ran = run("translate", "-m", model, stdin=b"a b\n")
+    assert ran.code == 0, ran.err

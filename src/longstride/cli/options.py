@@ -239,12 +239,16 @@ def open_model(
 
 
 def cache_folder() -> Path | None:
-    """Where measured draft lengths are kept: as the environment says, or `longstride` in the user's cache folder."""
+    """Where measured draft lengths are kept: as the environment says, or `longstride` in the user's cache folder; none:
+    they are not."""
     told = os.environ.get(CACHE)
     if told is not None:
         return Path(told) if told else None
     users = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (users if users.is_absolute() else Path.home() / ".cache") / "longstride"
+    try:
+        return (users if users.is_absolute() else Path.home() / ".cache") / "longstride"
+    except RuntimeError:  # nobody knows of a home, as of a user id that a container made up
+        return None
 
 
 def _length_file(translator: Translator, identities: list[str]) -> LengthFile:
