@@ -19,6 +19,9 @@ NAMING = [
     *PAGES,
     DOCS / "glossary.md",
     DOCS / "draft-and-verify.md",
+    DOCS / "evaluation.md",
+    DOCS / "interop.md",
+    DOCS / "reproduction.md",
     *sorted(ROOT.glob("src/longstride/systems/*/README.md")),
 ]
 """Pages that name files as they are now."""
