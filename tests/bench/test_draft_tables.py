@@ -208,6 +208,21 @@ def test_places_are_chances_given_what_came_before() -> None:
     assert only[2:] == ["0.80", "0.50", "0.00"]
 
 
+@pytest.mark.parametrize("baseline", [False, True])
+def test_a_run_without_a_baseline_has_no_speed_ups(baseline: bool) -> None:
+    """As bench --no-baselines leaves it."""
+    rivals: list[Record] = [make_latency("greedy", role="baseline")] if baseline else []
+    found = [
+        dataclasses.replace(make_latency(f"blockwise k={k}", order=k), decoder=f"blockwise|k:{k}|accept:exact|tree:0")
+        for k in (2, 4, 8)
+    ]
+    (clock,) = (one for one in tables([*rivals, *found]) if one.name.startswith("blockwise-clock/"))
+    heading, *rows = table_rows(clock.text)
+    assert heading == ["k", "mean accepted block", "ms", *(["over greedy"] if baseline else [])]
+    assert [row[0] for row in rows] == ["2", "4", "8"]
+    assert sections([*rivals, *found])
+
+
 def test_without_records_there_is_no_table() -> None:
     lone: list[Record] = [
         make_latency("greedy"),

@@ -142,7 +142,7 @@ FIELDS |= {
     "summary": lambda view: summarise(view.record.latencies_us),
     "tokens_per_second": lambda view: per_second(sum(view.record.output_lengths), view.record.latencies_us),
     "sentences_per_second": lambda view: per_second(len(view.record.output_lengths), view.record.latencies_us),
-    "speed_up": lambda view: speed_up(view.record, view["baseline"]),
+    "speed_up": lambda view: speed_up(view.record, view["baseline"]) if view["baseline"] is not None else None,
     "one_by_one": lambda view: view.record.batch_size == 1 and not view.record.batches,
     "is_first_baseline": lambda view: view.record.candidate == view.scope.found[0]["baseline.candidate"],
 }
