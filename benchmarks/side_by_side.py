@@ -42,7 +42,7 @@ def main() -> None:
         one.add_argument("--races", default=RACES)
         one.add_argument("--rounds", type=int, default=2)
         one.add_argument("--passes", type=int, default=2)
-        one.add_argument("-o", "--output", type=Path)
+        one.add_argument("-o", "--output", type=Path, required=name == "race")  # before anything is raced
     commands.add_parser("table").add_argument("records", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "table":

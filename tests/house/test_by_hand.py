@@ -29,3 +29,13 @@ def test_a_file_of_fewer_lines_is_as_fast_as_it_is(tmp_path: Path, monkeypatch: 
     runpy.run_path(str(ROOT / "benchmarks" / "piped.py"))["main"]()
     told = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [(one["lines"], one["lines_per_second"]) for one in told] == [(4, 4.0)] * 4
+
+
+def test_a_race_of_two_trees_says_at_once_where_its_records_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise AssertionError("nothing is to be raced")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["side_by_side.py", "race", "old", "new", "--text", "lines"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(str(ROOT / "benchmarks" / "side_by_side.py"))["main"]()
