@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from longstride.cli import train
@@ -256,3 +257,8 @@ def test_the_vocabulary_is_not_set_in_vain(run: Run, recipe: Path, tmp_path: Pat
     """It comes with the tokenizer, whatever a recipe says."""
     error = run("train", recipe, "-o", tmp_path / "run", "--set", "model.vocabulary=Infinity").error
     assert "tiny: model.vocabulary comes with the tokenizer and cannot be set, found 'Infinity'" in error
+
+
+def test_the_gpu_that_is_named_is_the_one_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: f"the GPU {device}")
+    assert train.device_name("cuda:1") == "the GPU cuda:1"

@@ -101,7 +101,7 @@ def device_name(device: str) -> str:
     """As a person knows it."""
     import torch
 
-    return torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU"
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{platform.machine()} CPU"
 
 
 def _record(read: Recipe, path: Path, outcome: Outcome, device: str) -> Training:
