@@ -292,6 +292,27 @@ def test_a_decoder_is_made_once_for_the_same_options(translator: Translator) -> 
         translator.decoder("beam", width=True)
 
 
+def test_outputs_that_cannot_get_as_long_as_they_must_are_refused(translator: Translator) -> None:
+    """Where no word is left and the output may not end yet, greedy search would write padding, and beams nothing."""
+    words = [id for id in range(translator.target_tokenizer.size) if id not in (0, 2, 3, 4)]
+    refused = r"^min_length expects at most {}, since banned and no_repeat_ngram leave no more words, found {}\.$"
+    for decoder in ("greedy", "beam"):
+        with pytest.raises(OptionError, match=refused.format(0, 1)):
+            translator.translate("a b", decoder, banned=words, min_length=1)
+        with pytest.raises(OptionError, match=refused.format(2, 3)):
+            translator.translate("a b", decoder, banned=words[2:], min_length=3, no_repeat_ngram=1)
+        with pytest.raises(OptionError, match=refused.format(1, 2)):
+            translator.translate("a b", decoder, banned=words, min_length=2, forced_first=words[0])
+        one, none = {"banned": words[1:], "max_length": 4}, {"banned": words}
+        for told, output in (
+            ({**one, "min_length": 4}, [words[0]] * 4),
+            ({**one, "min_length": 1, "no_repeat_ngram": 1}, words[:1]),
+            ({**none, "min_length": 1, "forced_first": words[0]}, words[:1]),
+            (none, []),
+        ):
+            assert translator.translate(["a b"], decoder, **told)[0].tokens == tuple(output)
+
+
 def test_a_forced_first_token_is_one_of_the_vocabulary(translator: Translator) -> None:
     size = translator.target_tokenizer.size
     with pytest.raises(OptionError, match=f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, f"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, OptionError, Runner
+from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, OptionError, Runner, SpecialIds
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
 from longstride.model_folder import DecoderConfig, ModelFolder
@@ -120,6 +120,7 @@ class LoadedModel:
             kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
         )
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        self._check_words(limits, made.special)
         if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
             made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
         made.check_limits(limits)
@@ -172,6 +173,7 @@ class LoadedModel:
         models: list[Any] = [each.parts_of("beam")["model"] for each in (self, *others)]
         shortest = min((self, *others), key=lambda each: each.longest)
         made, limits = Beam(models, self.runner, own), shortest._fitting(limits)
+        self._check_words(limits, made.special)
         made.check_limits(limits)
         return made, limits
 
@@ -254,3 +256,16 @@ class LoadedModel:
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits
+
+    def _check_words(self, limits: Limits, special: SpecialIds) -> None:
+        """Refuse limits under which no output can be as long as it must, because all words are banned or each stands
+        but once: no id would be left where EOS may not stand yet."""
+        never = {*special.never_generated, special.eos, *limits.banned}
+        forced = limits.forced_first is not None and limits.forced_first in never
+        words = self.target_tokenizer.size - len(never) + forced
+        few = words <= forced or limits.no_repeat_ngram == 1
+        if few and limits.min_length > words and limits.forced_first != special.eos:
+            raise OptionError(
+                f"min_length expects at most {words}, since banned and no_repeat_ngram leave no more words, found "
+                f"{limits.min_length}."
+            )
