@@ -84,7 +84,7 @@ def copied(folder: Path) -> Path:
     return to
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_no_edit_of_the_configuration_does_more_than_be_refused(family: Path, data: st.DataObject) -> None:
     folder = copied(family)
@@ -105,7 +105,7 @@ def test_no_edit_of_the_configuration_does_more_than_be_refused(family: Path, da
     translates_or_refuses(folder, [data.draw(st.sampled_from(list(DECODERS)))])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_no_edit_of_a_file_does_more_than_be_refused(family: Path, data: st.DataObject) -> None:
     folder = copied(family)

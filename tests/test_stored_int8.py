@@ -54,7 +54,7 @@ any_rows = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(any_rows)
 def test_a_weight_is_at_most_half_a_step_from_what_it_was(weight: torch.Tensor) -> None:
     found = quantized("w", weight)
@@ -64,7 +64,7 @@ def test_a_weight_is_at_most_half_a_step_from_what_it_was(weight: torch.Tensor) 
     assert bool((error <= scale.double()[..., None] / 2 * (1 + 1e-6)).all())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(any_rows)
 def test_what_was_read_is_written_again_as_it_was(weight: torch.Tensor) -> None:
     once = quantized("w", weight)

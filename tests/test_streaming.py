@@ -29,7 +29,7 @@ def write(rows: list[list[int]]) -> list[str]:
     return longstride.translator.Translator.text(translator, rows)  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS, st.data())
 def test_what_is_streamed_is_the_text_and_never_half_a_character(text: str, data: st.DataObject) -> None:
     text = text.replace("\u2581", " ").replace("\ufffd", "").replace("\n", " ").replace("\r", " ")
@@ -57,7 +57,7 @@ def test_spaces_that_are_taken_out_later_wait(text: str) -> None:
     assert said + growing.end(ids)[1] == cleaned_up(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_a_text_is_the_same_from_ids_alone(text: str) -> None:
     """Numbers, URLs, emoji, any script."""
@@ -69,7 +69,7 @@ DECODERS = ["greedy", "draft-verify", "blockwise", "beam", "interleaved", "latti
 SENTENCES = st.lists(st.sampled_from(["Good morning.", "The report is late.", "Where is it?", "Call 0123 👍 now!"]))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(SENTENCES, st.sampled_from(DECODERS), st.sampled_from([" ", "\n"]))
 def test_a_stream_is_the_translation(sentences: list[str], decoder: str, between: str) -> None:
     model, text = longstride.load(device="cpu"), between.join(sentences)

@@ -33,7 +33,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return longstride.load(folder, device="cpu", precision="fp64")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, max_size=12), batch=st.integers(1, 5), decoder=st.sampled_from(["greedy", "beam"]))
 def test_many_lines_are_each_line_alone(translator: Translator, lines: list[str], batch: int, decoder: str) -> None:
     together = translator.translate(lines, decoder, batch=batch, max_length=6)
@@ -45,7 +45,7 @@ SENTENCE = st.lists(st.sampled_from(SYMBOLS), min_size=1, max_size=5).map(lambda
 GAPS = st.sampled_from([" ", "  ", "\n", " \n\n ", "\t"])
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(st.tuples(GAPS, SENTENCE), max_size=4), max_size=3),
     end=st.sampled_from(["", " ", "\n"]),
@@ -62,7 +62,6 @@ def test_a_text_of_several_sentences_is_each_of_them_with_the_space_around_it(
         assert one.tokens == tuple(token for each in alone for token in each.tokens)
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from("ab .!?…。\n\tA") | st.characters(codec="utf-8"), max_size=12))
 def test_a_sentence_that_is_not_looked_at_would_not_be_split(text: str) -> None:
     if _SENTENCE.fullmatch(text):
@@ -128,7 +127,7 @@ def seen_by_nobody() -> list[str]:
     return [sign for sign in every if unicodedata.category(sign) in kinds and sign not in " \n"]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=3),
     ends=st.lists(st.sampled_from(["\n", "\r\n"]), min_size=3, max_size=3),

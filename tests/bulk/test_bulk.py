@@ -67,7 +67,7 @@ def test_shards_of_text_are_its_lines(texts: list[str], size: int, ended: bool) 
         assert [shard.records for shard in shards[:-1]] == [size] * len(shards[:-1])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 5), st.data())
 def test_a_run_that_stops_and_goes_on_is_one_run(
     translator: Translator, texts: list[str], size: int, data: st.DataObject

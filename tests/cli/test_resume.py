@@ -70,7 +70,7 @@ def killed(work: Callable[[], None], moment: int) -> bool:
     return code == 9
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     moments=st.lists(st.integers(0, 60), max_size=4),
     torn=st.binary(max_size=5),
@@ -227,7 +227,7 @@ def test_a_pipe_is_answered_as_its_lines_come(pipe: Pipe) -> None:
     assert list(portions) == [["no end"]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(content=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=6), most=st.integers(1, 5))
 def test_a_pipe_gives_the_lines_that_a_file_gives(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int], most: int

@@ -48,7 +48,7 @@ NONE = LengthPenalty("none", 0.0)
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     sentences=st.integers(1, 2),

@@ -111,7 +111,6 @@ def trees(seed: int, rows: int, nodes: int, straight: float) -> Tensor:
 @pytest.mark.gpu
 @settings(
     max_examples=40 if torch.cuda.is_available() else 5,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
@@ -146,7 +145,7 @@ def test_a_path_has_the_bits_of_its_chain(in_groups, seed, nodes, starts, straig
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(
     seed=st.integers(0, 10_000),
     nodes=st.sampled_from([1, 10, 31, MOST_NODES]),
@@ -163,7 +162,7 @@ def test_a_tree_is_attended_to_as_defined(seed, nodes, straight):
     assert apart(found, right) <= TOLERANCE[torch.float32]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     nodes=st.integers(1, MOST_NODES),

@@ -88,7 +88,7 @@ def nodes_of(tokens: Tensor, parents: Tensor, row: int, count: int) -> list[tupl
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 3),
@@ -111,7 +111,7 @@ def test_a_tree_is_the_one_of_the_definition(seed, rows, depth, vocabulary, rank
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 2),
@@ -164,7 +164,7 @@ def test_its_nodes_are_as_likely_in_every_type(dtype, vocabulary, rank, nodes):
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     vocabulary=st.integers(1, 200),
@@ -231,7 +231,7 @@ def random_parents(seed: int, rows: int, nodes: int) -> Tensor:
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), nodes=st.integers(1, MOST_NODES), chain=st.booleans())
 def test_shapes_and_moves_are_those_of_the_definitions(seed, rows, nodes, chain):
     device = where(loops=True)

@@ -22,7 +22,7 @@ RUNNER = EagerRunner(precision="fp64")
 PENALTIES = st.tuples(st.sampled_from(["gnmt", "average", "none"]), st.sampled_from([-0.5, 0.0, 0.6, 1.0, 1.5]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -49,7 +49,7 @@ def test_equals_the_slow_twin(seed, rows, capacity, width, penalty, limits, shar
         assert decoded.traces[row].replay() == expected[0][0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, penalty=PENALTIES, sharpness=st.sampled_from([0.5, 3.0]))
 def test_width_one_is_greedy(seed, limits, penalty, sharpness):
     model = tiny_model(seed, sharpness=sharpness)
@@ -61,7 +61,7 @@ def test_width_one_is_greedy(seed, limits, penalty, sharpness):
     assert found == pytest.approx([row[0].log_probability for row in greedy.hypotheses], abs=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), penalty=PENALTIES, min_length=st.integers(0, 1))
 def test_a_wide_beam_equals_enumeration(seed, penalty, min_length):
     """Two words and unk, at most three tokens: 3 + 9 + 27 + 1 outputs, all of which fit into the beam."""
@@ -78,7 +78,7 @@ def test_a_wide_beam_equals_enumeration(seed, penalty, min_length):
         assert [h.score for h in decoded.hypotheses[row]] == pytest.approx(scores, abs=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 1000), rows=st.integers(2, 7), capacity=st.integers(1, 7))
 def test_a_batch_equals_its_rows_one_by_one(seed, rows, capacity):
     decoder = Beam([tiny_model(seed, sharpness=1.5)], RUNNER, BeamOptions(3))
@@ -123,7 +123,7 @@ def test_among_equal_candidates_the_first_come_first(seed, width):
     assert parents[0].tolist() == [at // width for at in expected]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     sentences=st.integers(1, 3),
@@ -192,7 +192,7 @@ def test_models_of_different_vocabularies_are_refused():
         Beam([tiny_model(0), tiny_model(0, vocabulary=12)], RUNNER)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(PENALTIES, st.integers(1, 20), st.integers(0, 20))
 def test_the_bound_is_the_largest_divisor(penalty, length, more):
     rule = LengthPenalty(*penalty)
@@ -200,7 +200,7 @@ def test_the_bound_is_the_largest_divisor(penalty, length, more):
     assert float(rule(lengths[[0, -1]]).max()) == pytest.approx(float(rule(lengths).max()), rel=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     kind=st.sampled_from(["gnmt", "average", "none"]),
     strength=st.floats(-2, 2),

@@ -121,7 +121,7 @@ class Books:
         return like_hf.early_stopping is True or self.score(worst[0], len(worst[1])) >= hoped
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seed=st.integers(0, 100_000),
     width=st.integers(1, 5),
@@ -176,7 +176,7 @@ def test_books_are_what_plain_lists_are(
                 assert state.finished_words[row, place, :length].tolist() == words
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 100_000),
     width=st.integers(2, 4),

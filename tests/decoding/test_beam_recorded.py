@@ -35,7 +35,7 @@ def beam_of(runner: Runner, seed: int, models: int, options: BeamOptions) -> Bea
     return Beam(every, runner, options)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     batches=st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -66,7 +66,7 @@ def follow_head_1(model: Any, heads: Heads, source: list[int], limits: Limits) -
         tokens.append(best)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -109,7 +109,7 @@ def test_on_a_processor_several_rows_are_not_drafted_unless_options_say_how(told
         assert any(event.drafted for trace in drafted for event in trace.events) == (rows == 1 or bool(told))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), trained=st.integers(1, 5), limits=LIMITS)
 def test_a_learned_first_head_is_followed(seed, rows, trained, limits):
     model, heads = tiny_model(seed, sharpness=1.0), random_heads(seed, trained, "learned")
@@ -152,7 +152,7 @@ def test_a_block_of_one_is_greedy_with_a_mean_block_of_one(first):
         assert trace.iterations == len(tokens) + 1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), trained=st.integers(2, 6), drop=st.integers(0, 4), least=st.integers(1, 6))
 def test_a_minimum_of_k_gives_blocks_of_k(seed, trained, drop, least):
     """All but the first call, which has nothing to verify yet, and the last, which the end cuts short."""
@@ -190,7 +190,7 @@ class WithOracle(Blockwise):
         return DecodePlan(self._model, self._runner, self.oracle, limits).start(capacity, longest_source)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 7))
 def test_an_oracle_needs_one_call_and_then_one_per_block(seed, k):
     model = tiny_model(seed, sharpness=1.0)
@@ -206,7 +206,7 @@ def test_an_oracle_needs_one_call_and_then_one_per_block(seed, k):
         assert trace.iterations == 1 + math.ceil((m - 1) / k)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     trained=st.integers(2, 5),
@@ -229,7 +229,7 @@ def test_merged_prediction_equals_all_heads_at_all_slots_of_a_fresh_pass(seed, t
             assert list(event.draft) == predicted[newest, 1:].tolist()
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(2, 5),
@@ -266,7 +266,7 @@ def test_every_way_to_a_head_is_the_same_head(first):
     assert torch.equal(every[..., 0, :], hidden) == (first == "identity")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),

@@ -92,7 +92,7 @@ def given_up_at_random(decoder: Decoder, seed: int, capacity: int, limits: Limit
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 10_000), capacity=st.integers(1, 4))
 def test_others_go_on_as_if_nothing_had_been(name: str, seed: int, capacity: int) -> None:
     decoder = DECODERS[name](EagerRunner(precision="fp64"), seed)

@@ -19,7 +19,7 @@ from tests.nn.running_kernels import table_for, where
 
 
 @pytest.mark.gpu
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     block=st.integers(1, 6),

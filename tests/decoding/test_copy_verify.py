@@ -124,13 +124,13 @@ def corrected(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return [*source, EOS], [*output, EOS]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pairs=st.lists(corrected(), min_size=1, max_size=5), k=st.integers(1, 7), suffix=st.integers(1, 5))
 def test_a_ragged_table_drafts_what_the_slow_twin_drafts(pairs, k, suffix):
     assert fast_drafts(pairs, k, suffix) == [slow_drafts(*pair, k, suffix) for pair in pairs]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(source=st.lists(WORD, min_size=1, max_size=15), output=st.lists(WORD, max_size=15), suffix=st.integers(1, 5))
 def test_the_place_is_behind_the_suffix_that_occurs_once(source, output, suffix):
     source = [*source, EOS]
@@ -168,7 +168,7 @@ def test_a_word_that_occurs_twice_does_not_tell_the_place_until_more_does():
     assert drafts[:5] == [source[:4], [], [], [], [5, 6, 8, EOS]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -191,7 +191,7 @@ def test_exact_copy_verify_is_greedy(seed, rows, capacity, k, suffix, limits, ad
         assert trace.replay() == tokens
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 6), suffix=st.integers(1, 4))
 def test_the_session_drafts_what_the_slow_twin_drafts(seed, k, suffix):
     model = tiny_model(seed, sharpness=2.0)
@@ -205,7 +205,7 @@ def test_the_session_drafts_what_the_slow_twin_drafts(seed, k, suffix):
         assert [list(event.draft) for event in trace.events] == expected
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), capacity=st.integers(1, 4))
 def test_whole_drafts_all_that_is_left_of_the_source(seed, capacity):
     model, source = tiny_model(seed, sharpness=2.0), random_source(4, 8, vocabulary=8, seed=seed)
@@ -234,7 +234,7 @@ def test_whole_leaves_no_question_how_much_is_drafted():
         CopyVerifyOptions(whole=True, adaptive=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), rule=st.sampled_from(["top:2", "top:3,gap:1.0", "distance:1"]))
 def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rule):
     model = tiny_model(seed, sharpness=1.0)

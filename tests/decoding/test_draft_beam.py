@@ -110,7 +110,7 @@ def assert_equal(found, expected):
         assert trace.replay() == row[0].tokens
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -132,7 +132,7 @@ def test_equals_the_beam_whatever_is_drafted(seed, rows, capacity, options, limi
     assert found.calls <= expected.calls
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 3))
 def test_steps_that_were_read_need_no_call(seed, width):
     """Every draft holds all that two tokens could be: two steps of three, and a third by what stands behind them."""
@@ -148,7 +148,7 @@ def test_steps_that_were_read_need_no_call(seed, width):
     assert found.calls == encoder + -(-steps // 3)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10_000),
     kind=KINDS,
@@ -189,7 +189,7 @@ class Told(ModelDrafter):
         return replace(found, ids=ids, count=torch.full_like(found.count, block), parents=torch.zeros_like(ids))
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), width=st.integers(2, 4))
 def test_what_a_drafter_remembers_follows_its_hypotheses(seed, width):
     model, drafter = tiny_model(seed, sharpness=1.5), tiny_drafter(seed, prefix="causal")
@@ -200,7 +200,7 @@ def test_what_a_drafter_remembers_follows_its_hypotheses(seed, width):
     assert made[0].drafts == made[1].drafts
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 999), precision=st.sampled_from(["fp32", "int8"]))
 @BOTH
 def test_graphs(graphs: Graphs, seed: int, precision: str) -> None:

@@ -41,7 +41,7 @@ def all_of(session: Session, source: Source, portion: int) -> tuple[Any, Any]:
     return found, [builder.trace(ticket) for ticket in range(source.rows)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -59,7 +59,7 @@ def test_a_table_that_stays_gives_the_bits_of_one_made_anew(seed, rows, capacity
     assert (found.calls, found.iterations) == (expected.calls, expected.iterations)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10_000),
     capacity=st.sampled_from([1, 2, 4, 8]),
@@ -80,7 +80,7 @@ def test_a_recording_gives_the_bits_of_eager_steps(seed, capacity, k, limits, ki
     assert recorder.recorded == 2  # entering, and a pass
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10_000),
     batches=st.lists(st.integers(1, 5), min_size=1, max_size=3),
@@ -98,7 +98,7 @@ def test_repeated_recordings_decode_as_eager_steps_do(seed, batches, capacity, l
     assert recorder.replayed
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), rows=st.integers(2, 5), limits=LIMITS, kind=KINDS)
 def test_a_recorded_batch_equals_its_rows_one_by_one(seed, rows, limits, kind):
     runner, _ = taped()
@@ -144,7 +144,7 @@ def test_a_session_closed_in_the_middle_gives_nothing_back():
 
 
 @pytest.mark.gpu
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 4), capacity=st.integers(1, 3), k=st.integers(1, 4), limits=LIMITS
 )

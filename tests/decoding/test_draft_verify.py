@@ -42,7 +42,7 @@ def sentences(source: Source) -> list[list[int]]:
     return [source.ids[row, : source.lengths[row]].tolist() for row in range(source.rows)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -83,7 +83,7 @@ def test_on_a_processor_several_rows_are_not_drafted_unless_options_say_how(told
     assert unsaid.decode(source, limits).tokens == decoder.decode(source, limits).tokens
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), limits=LIMITS, kind=KINDS, adaptive=st.booleans())
 def test_every_draft_is_its_slow_twins(seed, rows, limits, kind, adaptive):
     """Ragged, cached, in a table that is refilled: what is proposed is what one pass over a fresh canvas gives."""
@@ -104,7 +104,7 @@ def test_every_draft_is_its_slow_twins(seed, rows, limits, kind, adaptive):
             }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), kind=KINDS)
 def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
     """Rows that grow by anything from nothing to a whole block and one."""
@@ -130,7 +130,7 @@ def test_cached_drafting_equals_recomputing_along_any_prefix(seed, kind):
             tokens = torch.where(torch.arange(35) < length[:, None], torch.nn.functional.pad(words, (0, 5)), 6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(2, 4),
@@ -151,7 +151,7 @@ def test_a_batch_equals_its_rows_one_by_one_drafts_too(seed, rows, kind, rule):
         ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -172,7 +172,7 @@ def test_the_drafter_alone_equals_its_slow_twin(seed, rows, capacity, k, limits,
         assert (trace.drafted, trace.accepted) == (0, 0), "nothing is verified"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), kind=KINDS, word=st.integers(5, 10))
 def test_a_causal_prefix_never_sees_what_comes_after_it(seed, kind, word):
     """With `full` the block sees all; with `causal`, the cache is right because a prefix slot's state never changes."""
@@ -326,7 +326,7 @@ def test_who_may_not_look_runs_all_that_a_block_may_have_brought(monkeypatch):
     assert found[:3] == found[3:]
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), tree=st.sampled_from([0, 5]))
 def test_idle_slots_draft_and_commit_nothing(seed, rows, tree):
     """Those that hold no sentence, and those of sentences that are done."""

@@ -78,7 +78,7 @@ def every_node(given: dict[str, Any], row: int) -> dict[tuple[int, ...], float]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 3), depth=st.integers(1, 4), each=st.integers(1, 4),
     nodes=st.integers(1, 12), linked=st.booleans(),
@@ -96,7 +96,7 @@ def test_a_tree_has_the_likeliest_nodes(seed, rows, depth, each, nodes, linked):
         assert all(every[path] >= least for path in paths[: len(wanted)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 4), capacity=st.integers(1, 4), limits=LIMITS, kind=KINDS,
     tree=st.integers(1, 9),
@@ -116,7 +116,7 @@ def test_lossless_for_any_drafter(seed, rows, capacity, limits, kind, tree):
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), limits=LIMITS, kind=KINDS, tree=st.integers(1, 9))
 def test_graphs_grow_the_same_trees(
     graphs: Graphs, seed: int, rows: int, limits: Limits, kind: dict[str, Any], tree: int
@@ -159,7 +159,7 @@ def heads_of(seed: int, dtype: torch.dtype, kind: dict[str, Any]) -> Heads:
     return random_heads(seed, **kind).to(dtype)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 4), capacity=st.integers(1, 4), limits=LIMITS, kind=HEADS,
     tree=st.integers(1, 9), adaptive=st.booleans(),
@@ -196,7 +196,7 @@ def test_heads_predict_the_likeliest_tree():
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 999), rows=st.integers(1, 3), limits=LIMITS, kind=HEADS, tree=st.integers(1, 9), rule=RULES,
     least=st.integers(1, 2),
@@ -215,7 +215,7 @@ def test_graphs_predict_the_same_trees(
     assert found[0] == found[1]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 5), kind=HEADS, tree=st.integers(1, 9), rule=RULES)
 def test_recorded_steps_predict_the_same_trees(seed, rows, kind, tree, rule):
     model, heads = tiny_model(seed, sharpness=2.0), heads_of(seed, torch.float64, kind)
@@ -229,7 +229,7 @@ def test_recorded_steps_predict_the_same_trees(seed, rows, kind, tree, rule):
 
 
 @BOTH
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS, tree=st.integers(2, 9))
 def test_trees_that_are_judged_apart(graphs: Graphs, seed: int, rows: int, kind: dict[str, Any], tree: int) -> None:
     """Where no n-gram may stand twice, a graph reads and PyTorch judges."""
@@ -246,7 +246,7 @@ def test_trees_that_are_judged_apart(graphs: Graphs, seed: int, rows: int, kind:
     assert found[0] == found[1]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000), kind=KINDS, tree=st.integers(1, 9), rule=RULES, least=st.integers(1, 3),
 )  # fmt: skip
@@ -287,7 +287,7 @@ def slow_path(tree: dict[str, Any], rule: Rule, least: int, row: int) -> list[in
     return max(found)[3]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 100_000), rows=st.integers(1, 3), nodes=st.integers(1, 9), rule=RULES, least=st.integers(1, 4),
 )  # fmt: skip

@@ -23,7 +23,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -45,7 +45,7 @@ def test_equals_the_cacheless_twin(seed, rows, capacity, limits, norm, positions
         assert decoded.traces[row].iterations == len(tokens) + 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), rows=st.integers(2, 9))
 def test_a_batch_equals_its_rows_one_by_one(seed, rows):
     decoder = Greedy(tiny_model(seed), EagerRunner(precision="fp64"))

@@ -37,7 +37,7 @@ def rows_of(source: Source) -> list[list[int]]:
     return [source.ids[row, : source.lengths[row]].tolist() for row in range(source.rows)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, capacity=st.integers(1, 4), sharpness=SHARPNESS)
 def test_one_direction_and_one_word_are_greedy_search(seed, limits, capacity, sharpness):
     model = tiny_interleaved(seed, {"h": 1, "c": 1}, sharpness=sharpness)
@@ -50,7 +50,7 @@ def test_one_direction_and_one_word_are_greedy_search(seed, limits, capacity, sh
     assert [row[0].log_probability for row in found.hypotheses] == pytest.approx(log_probabilities, abs=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000),
     limits=LIMITS,
@@ -72,7 +72,7 @@ def test_one_direction_and_one_word_are_beam_search(seed, limits, capacity, widt
         assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from(EVERY),
@@ -102,7 +102,7 @@ def test_greedy_equals_the_slow_twin(seed, variant, end, limits, capacity, sharp
         assert trace.committed == len(tokens) + 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from([one for one in EVERY if one["h"] < 6]),
@@ -128,7 +128,7 @@ def test_beam_equals_the_slow_twin(seed, variant, limits, capacity, width, sharp
         assert decoded.traces[row].replay() == expected[0][0]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from([{"h": 1, "c": 2}, {"h": 2, "c": 1}, {"h": 1, "c": 3}]),
@@ -152,7 +152,7 @@ def test_the_papers_end_equals_its_slow_twin(seed, variant, max_length, width, s
         assert all(len(h.tokens) >= min(model.options.step, max_length) for h in found)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 1000),
     variant=st.sampled_from(EVERY),
@@ -169,7 +169,7 @@ def test_a_batch_equals_its_rows_one_by_one(seed, variant, rows, capacity, width
     assert together == [search.decode(Source.of([ids])).tokens[0] for ids in rows_of(source)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from(EVERY),

@@ -77,7 +77,7 @@ def logits_of(model: InterleavedModel, words: Tensor, source: Tensor) -> Tensor:
     return states @ weight.t()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds, variant=linked, steps=st.integers(1, 3))
 def test_step_by_step_equals_all_at_once(seed, variant, steps):
     model = tiny_interleaved(seed, variant)
@@ -112,7 +112,7 @@ def test_the_probabilities_of_all_a_step_may_hold_sum_to_one(variant):
 # --- a link that says nothing ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=seeds, variant=linked, end=ENDS, width=st.sampled_from([1, 3]), limits=LIMITS, ending=ENDING)
 def test_a_link_of_zeros_is_no_link_to_the_bit(seed, variant, end, width, limits, ending):
     model = tiny_interleaved(seed, variant, ending, sharpness=1.5)
@@ -124,7 +124,7 @@ def test_a_link_of_zeros_is_no_link_to_the_bit(seed, variant, end, width, limits
     assert found.traces == expected.traces
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=seeds, variant=linked, lengths=st.lists(st.integers(1, 14), min_size=1, max_size=3))
 def test_a_link_of_zeros_has_the_loss_of_none(seed, variant, lengths):
     model = tiny_interleaved(seed, variant)
@@ -163,7 +163,7 @@ def test_a_new_link_says_nothing_and_can_learn():
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=seeds, variant=linked, end=ENDS, limits=LIMITS, capacity=st.integers(1, 3), sharpness=SHARPNESS, ending=ENDING
 )
@@ -178,7 +178,7 @@ def test_greedy_equals_the_slow_twin(seed, variant, end, limits, capacity, sharp
         assert decoded.traces[row].replay() == tokens
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=seeds,
     variant=linked,
@@ -204,7 +204,7 @@ def test_beam_equals_the_slow_twin(seed, variant, end, limits, capacity, width, 
         assert decoded.traces[row].replay() == expected[0][0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=seeds,
     # Wide enough that no partial step is ever pruned: there are three words.
@@ -226,7 +226,7 @@ def test_a_wide_beam_searches_every_step_exhaustively(seed, sized, max_length, s
     assert [h.tokens for h in found] == [tokens for tokens, _ in expected]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=seeds, variant=linked, limits=LIMITS, ending=ENDING)
 def test_a_beam_of_one_is_greedy_search(seed, variant, limits, ending):
     """Greedy search has a table of its own: this is the beam's, made to keep one hypothesis."""
@@ -246,7 +246,7 @@ def test_a_beam_of_one_is_greedy_search(seed, variant, limits, ending):
     assert [found[row] for row in range(source.rows)] == expected.tokens
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=seeds, variant=linked, width=st.sampled_from([1, 3]), capacity=st.integers(1, 4))
 def test_a_batch_gives_what_its_rows_give(seed, variant, width, capacity):
     model = tiny_interleaved(seed, variant, sharpness=1.5)

@@ -22,7 +22,7 @@ def logits(model: InterleavedModel, words: torch.Tensor, source: torch.Tensor = 
     return model.model.logits(model.decode(shifted(words, model.options.step, START), memory, None))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from(VARIANTS),
@@ -44,7 +44,7 @@ def test_a_word_changes_only_what_comes_in_later_steps(seed, variant, length, da
         assert not torch.equal(found[:, later:], changed[:, later:])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), variant=st.sampled_from(VARIANTS), steps=st.integers(1, 4))
 def test_step_by_step_equals_all_at_once(seed, variant, steps):
     model = tiny_interleaved(seed, variant)
@@ -73,7 +73,7 @@ def test_step_by_step_equals_all_at_once(seed, variant, steps):
     torch.testing.assert_close(found, whole, atol=1e-10, rtol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from([one for one in VARIANTS if one["h"] <= 2 and "start" not in one]),

@@ -26,7 +26,7 @@ def decoder(runner: Runner, seed: int, variant: dict[str, object], **options: ob
     return Interleaved(model.model, model.interleaving, runner, InterleavedOptions(**options))  # type: ignore[arg-type]
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=14)
 @given(
     seed=st.integers(0, 10_000),
     variant=st.sampled_from(EVERY),

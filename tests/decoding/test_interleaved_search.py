@@ -15,7 +15,7 @@ from longstride.search.length_penalty import LengthPenalty
 from longstride.search.repeats import without_repeats
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     step=st.integers(1, 4),
@@ -85,7 +85,7 @@ def slowly(tokens: list[int], longest: int) -> list[int]:
     return tokens
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rows=st.lists(st.lists(st.integers(5, 7), max_size=14), min_size=1, max_size=4), longest=st.integers(1, 5))
 def test_repeats_are_taken_out_as_a_loop_would(rows, longest):
     lengths = torch.tensor([len(row) for row in rows])

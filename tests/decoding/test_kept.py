@@ -60,7 +60,7 @@ def foreign_source(special: SpecialIds, rows: int, seed: int) -> Source:
     return Source.of([[*(words[id % len(words)] for id in row[:-1]), special.eos] for row in ours])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10_000),
     name=st.sampled_from(sorted(SPECIALS)),
@@ -121,7 +121,7 @@ def same_drafts(runner: Any, dtype: torch.dtype, seed: int, identity: bool, **ki
         assert found.scores == pytest.approx(expected.scores, abs=1e-4)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), identity=st.booleans(), kind=KINDS)
 def test_all_ids_kept_draft_what_a_plain_drafter_does(seed, identity, kind):
     same_drafts(RUNNER, torch.float64, seed, identity, **kind)
@@ -174,7 +174,7 @@ def train_a_little(objective: Any, model: Any, prepared: Any, updates: int) -> l
 # --- training --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1000), identity=st.booleans(), kind=KINDS, glance=st.sampled_from([0.0, 0.5]))
 def test_all_ids_kept_have_the_loss_of_a_plain_drafter(seed, identity, kind, glance):
     model, drafter, other, own, order = translated(seed, torch.float64, identity, **kind)

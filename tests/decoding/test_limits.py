@@ -53,7 +53,7 @@ def repeating_model(seed: int, dtype: torch.dtype = torch.float64) -> Any:
     return tiny_model(seed, dtype, sharpness=6.0)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), limits=HARD)
 def test_greedy_obeys_by_the_definition(seed: int, limits: Limits) -> None:
     model, source = repeating_model(seed), random_source(3, 6, seed=seed)
@@ -64,7 +64,7 @@ def test_greedy_obeys_by_the_definition(seed: int, limits: Limits) -> None:
         assert found.scores[row] == pytest.approx(score, abs=1e-9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     limits=HARD,
@@ -82,7 +82,7 @@ def test_beams_obey_by_the_definition(seed: int, limits: Limits, width: int, kin
         assert [one.score for one in found.hypotheses[row]] == pytest.approx([score for _, score in expected], abs=1e-9)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 3), max_length=st.integers(1, 5))
 def test_an_end_that_is_due_may_repeat_the_start(seed: int, width: int, max_length: int) -> None:
     """Where outputs start with the id that ends them and no token may stand twice, only their length ends them."""
@@ -97,7 +97,7 @@ def test_an_end_that_is_due_may_repeat_the_start(seed: int, width: int, max_leng
         assert found.tokens == Greedy(model, RUNNER).decode(source, limits).tokens
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -121,7 +121,7 @@ def test_exact_acceptance_is_greedy_whatever_is_drafted(
         assert trace.replay() == tokens
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     limits=HARD,
@@ -140,7 +140,7 @@ def test_near_tokens_obey_too(seed: int, limits: Limits, rule: str, min_block: i
             assert token in may_follow(tokens[:at], longest_output(list(sentence), limits), limits, VOCABULARY)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.integers(1, 3))
 def test_every_decoder_that_verifies_obeys(seed: int, limits: Limits, capacity: int) -> None:
     model, source = repeating_model(seed), random_source(3, 6, seed=seed)
@@ -156,7 +156,7 @@ def test_every_decoder_that_verifies_obeys(seed: int, limits: Limits, capacity: 
 
 
 @BOTH
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.integers(1, 3))
 def test_graphs_obey_too(graphs: Any, seed: int, limits: Limits, capacity: int) -> None:
     """Model calls stay graphs: nothing is left to PyTorch but the judging."""
@@ -178,7 +178,7 @@ def test_graphs_obey_too(graphs: Any, seed: int, limits: Limits, capacity: int) 
         assert found.scores == pytest.approx(expected.scores, abs=1e-3)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), limits=HARD, capacity=st.sampled_from([1, 2, 4]))
 def test_recordings_obey_too(seed: int, limits: Limits, capacity: int) -> None:
     runner, _ = taped()
@@ -206,7 +206,7 @@ def test_without_the_limits_a_step_is_the_same_graph() -> None:
     assert list(names.values()) == [{"step"}, {"step"}, {"read-step"}, {"read-step"}]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), limits=HARD)
 def test_margins_are_between_tokens_that_may_stand(seed: int, limits: Limits) -> None:
     model, source = repeating_model(seed), random_source(3, 6, seed=seed)

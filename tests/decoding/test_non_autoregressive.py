@@ -24,7 +24,7 @@ def _rows(source: Source) -> list[list[int]]:
     return [ids[:length] for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True)]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1000),
     copy=COPIES,
@@ -43,7 +43,7 @@ def test_decoding_equals_a_loop_over_lengths(seed, copy, layers, spread, weight)
         assert found.hypotheses[row][0].log_probability == pytest.approx(total)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1000),
     copy=COPIES,
@@ -86,7 +86,7 @@ def test_one_iteration_whose_writes_are_the_output():
             assert trace.committed == len(tokens) + 1
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 100),
     least=st.integers(0, 6),

@@ -24,7 +24,7 @@ from tests.lattice.models import tiny_scorer
 from tests.models import random_source
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 1000),
     columns=st.integers(1, 14),

@@ -55,7 +55,7 @@ def prescribed(source: Source, seed: int, longest: int = 6) -> tuple[Source, lis
     return replace(source, prefixes=Prefixes.of(rows, never)), [Begun(tuple(row), ids) for row in rows]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, capacity=st.integers(1, 3), width=st.integers(1, 3))
 def test_greedy_and_beams_obey_by_the_definition(seed: int, limits: Limits, capacity: int, width: int) -> None:
     limits = replace(limits, max_length=min(limits.max_length, 6))
@@ -71,7 +71,7 @@ def test_greedy_and_beams_obey_by_the_definition(seed: int, limits: Limits, capa
         assert [each.tokens for each in found.hypotheses[row]] == [words for words, _ in expected]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -103,7 +103,7 @@ def test_whatever_is_drafted_the_prefix_stands_and_the_rest_is_greedys(
             assert tokens[len(one.prefix)] not in one.never_next
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, capacity=st.integers(1, 3))
 def test_every_decoder_that_verifies_obeys(seed: int, limits: Limits, capacity: int) -> None:
     model = repeating_model(seed)
@@ -121,7 +121,7 @@ def test_every_decoder_that_verifies_obeys(seed: int, limits: Limits, capacity: 
 
 
 @BOTH
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, capacity=st.integers(1, 3))
 def test_graphs_obey_too(graphs: Any, seed: int, limits: Limits, capacity: int) -> None:
     """Model calls stay graphs: nothing is left to PyTorch but the judging."""
@@ -144,7 +144,7 @@ def test_graphs_obey_too(graphs: Any, seed: int, limits: Limits, capacity: int) 
     assert beams[0] == beams[1]
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 10_000), limits=LIMITS, capacity=st.sampled_from([1, 2, 4]))
 def test_recordings_obey_too(seed: int, limits: Limits, capacity: int) -> None:
     runner, _ = taped()

@@ -170,7 +170,7 @@ class Likeliest(Scripted):
         return nodes, above
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), limits=HARD, options=DRAWN)
 def test_what_may_not_stand_is_never_drawn(seed: int, limits: Limits, options: SampleOptions) -> None:
     """Nor what top-k and top-p leave out; scores are the model's own log-probabilities, at temperature 1."""
@@ -189,7 +189,7 @@ def test_what_may_not_stand_is_never_drawn(seed: int, limits: Limits, options: S
 # --- the same tokens, sooner -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -239,7 +239,7 @@ def every_drafter(model: Any, drafter: Any, heads: Any, runner: Any, options: Sa
     ]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), limits=HARD, options=DRAWN, capacity=st.integers(1, 3))
 def test_every_decoder_that_verifies_draws_the_same(
     seed: int, limits: Limits, options: SampleOptions, capacity: int
@@ -253,7 +253,7 @@ def test_every_decoder_that_verifies_draws_the_same(
 
 
 @BOTH
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), limits=HARD, options=DRAWN, capacity=st.integers(1, 3))
 def test_graphs_draw_the_same(graphs: Graphs, seed: int, limits: Limits, options: SampleOptions, capacity: int) -> None:
     """Model calls stay graphs: nothing is left to PyTorch but drawing and judging."""
@@ -266,7 +266,7 @@ def test_graphs_draw_the_same(graphs: Graphs, seed: int, limits: Limits, options
         assert decoder.decode(source, limits, capacity=capacity).tokens == plain.tokens
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), limits=HARD, options=DRAWN, capacity=st.sampled_from([1, 2, 4]))
 def test_recordings_draw_the_same(seed: int, limits: Limits, options: SampleOptions, capacity: int) -> None:
     """A recording serves every seed: it comes with the sentences."""
@@ -283,7 +283,7 @@ def test_recordings_draw_the_same(seed: int, limits: Limits, options: SampleOpti
 # --- random numbers and their places ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), rows=st.integers(2, 5), options=DRAWN, data=st.data())
 def test_a_batch_equals_its_rows_one_by_one_in_any_order(
     seed: int, rows: int, options: SampleOptions, data: st.DataObject
@@ -317,7 +317,7 @@ def test_streams_are_apart() -> None:
     assert streams_of(0, [0]) == [0xE220A8397B1DCDAF - 2**64]  # SplitMix64's first number with seed 0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000), limits=HARD, which=st.sampled_from(["zero", "cold", "one", "little"]))
 def test_at_the_ends_of_the_ranges_it_is_greedy_search(seed: int, limits: Limits, which: str) -> None:
     model, source = tiny_model(seed), random_source(3, 6, seed=seed)
@@ -343,7 +343,7 @@ def test_equals_are_kept_by_their_ids(dtype: torch.dtype) -> None:
         assert set(drawn.flatten().tolist()) == {8, 1, 2, 3}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), count=st.integers(0, 9))
 def test_the_largest_are_those_of_a_stable_sort(data: st.DataObject, count: int) -> None:
     numbers = st.sampled_from([-math.inf, -1.0, 0.0, 2.0])

@@ -67,7 +67,7 @@ def rows_of(source: Source) -> list[list[int]]:
     return [ids[:length] for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shortlist=SHORTLISTS, seed=st.integers(0, 999), rows=st.integers(1, 4))
 def test_lists_are_walked(shortlist: Shortlist, seed: int, rows: int) -> None:
     source = random_source(rows, 6, seed=seed)
@@ -75,7 +75,7 @@ def test_lists_are_walked(shortlist: Shortlist, seed: int, rows: int) -> None:
     assert [one.tolist() for one in found] == [walked(shortlist, row) for row in rows_of(source)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 4), capacity=st.integers(1, 4), limits=LIMITS, kind=KINDS,
     tree=st.integers(0, 9), shortlist=SHORTLISTS,
@@ -99,7 +99,7 @@ def test_lossless_and_of_listed_words(
         assert [event.ids for event in alone.traces[0].events] == [event.ids for event in trace.events]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), kind=KINDS, tree=st.integers(1, 9))
 def test_a_list_of_all_words_changes_no_draft(seed: int, kind: dict[str, Any], tree: int) -> None:
     model, drafter = tiny_model(seed, sharpness=2.0, encoder_layers=2), tiny_drafter(seed, **kind)
@@ -120,7 +120,7 @@ def test_a_list_of_all_words_changes_no_draft(seed: int, kind: dict[str, Any], t
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS, tree=st.integers(1, 9), shortlist=SHORTLISTS)
 def test_graphs_grow_the_same_trees(
     graphs: Graphs, seed: int, rows: int, kind: dict[str, Any], tree: int, shortlist: Shortlist
@@ -137,7 +137,7 @@ def test_graphs_grow_the_same_trees(
     assert found[0] == found[1]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), name=st.sampled_from(sorted(SPECIALS)), some=st.integers(0, 4), tree=st.integers(1, 9))
 def test_drafters_with_ids_of_their_own(seed: int, name: str, some: int, tree: int) -> None:
     special = SPECIALS[name]
@@ -149,7 +149,7 @@ def test_drafters_with_ids_of_their_own(seed: int, name: str, some: int, tree: i
     assert decoder.decode(source, limits).tokens == Greedy(model, RUNNER).decode(source, limits).tokens
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), width=st.integers(1, 3), shortlist=SHORTLISTS)
 def test_beam_search_finds_the_same(seed: int, width: int, shortlist: Shortlist) -> None:
     model, drafter = tiny_model(seed, sharpness=2.0), tiny_drafter(seed, encoder={"encoder": "own"})

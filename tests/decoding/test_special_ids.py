@@ -99,7 +99,7 @@ def compared(mine: Any, theirs: Any, source: Source, limits: Limits, order: torc
     assert [trace.replay() for trace in found.traces] == found.tokens
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     limits=st.sampled_from([Limits(max_length=12), Limits(max_length=9, min_length=3, banned=(7,))]),
@@ -142,7 +142,7 @@ def tables(seed: int, order: torch.Tensor | None = None) -> Tables:
     return tables_of(count(corpus, np.array(links, np.int32), VOCABULARY, VOCABULARY, options), options, "hash")
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), limits=st.sampled_from([Limits(max_length=12), Limits(max_length=9, banned=(7,))]))
 def test_decoders_that_write_several_words_at_once_too(seed, limits):
     order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(seed))
@@ -151,7 +151,7 @@ def test_decoders_that_write_several_words_at_once_too(seed, limits):
         compared(mine, theirs, source, limits, order)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 10_000))
 def test_candidates_are_the_same_words(seed):
     order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(seed))

@@ -63,7 +63,7 @@ def slow_drafts(text: list[int], output: list[int], k: int, suffix: int) -> list
     return drafts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     text=st.lists(WORD, max_size=15), output=st.lists(WORD, max_size=15), suffix=st.integers(1, 5),
     expected=st.integers(0, 20),
@@ -81,7 +81,7 @@ def test_a_lost_place_is_the_nearest_behind_the_longest_suffix(text, output, suf
     assert found.tolist() == [slow_nearest(text, output, suffix, expected)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(expected=st.integers(2, 12), data=st.data())
 def test_of_two_places_equally_near_it_is_the_earlier(expected, data):
     """At random hardly one text in fifty has two."""
@@ -94,7 +94,7 @@ def test_of_two_places_equally_near_it_is_the_earlier(expected, data):
     assert found.tolist() == [expected - away]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pairs=st.lists(corrected(), min_size=1, max_size=5), k=st.integers(1, 7), suffix=st.integers(1, 5))
 def test_a_ragged_table_drafts_what_the_slow_twin_drafts(pairs, k, suffix):
     assert fast_drafts(pairs, k, suffix, given=True) == [slow_drafts(*pair, k, suffix) for pair in pairs]
@@ -130,7 +130,7 @@ def drafts_for(kind: str, outputs: list[list[int]], seed: int) -> Source:
     return Source.of(texts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(1, 5), capacity=st.integers(1, 5), k=st.integers(1, 9),
     suffix=st.integers(1, 4), limits=LIMITS, kind=KINDS,
@@ -155,14 +155,14 @@ def test_any_text_gives_greedys_output(seed, rows, capacity, k, suffix, limits, 
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS)
 def test_graphs_draft_by_texts_too(graphs: Graphs, seed: int, rows: int, kind: str) -> None:
     model, source = tiny_model(seed, torch.float32, sharpness=2.0), random_source(rows, 8, seed=seed)
     check_backend(model, source, graphs("fp32", 1, tell=refuse), kind, seed)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 9), kind=KINDS)
 def test_recordings_draft_by_texts_too(seed, rows, kind):
     model, source = tiny_model(seed, torch.float32, sharpness=2.0), random_source(rows, 8, seed=seed)

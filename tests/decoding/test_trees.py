@@ -58,7 +58,7 @@ def test_ancestors_are_those_that_lead_there(parents):
         assert tree.depth[0, slot] == len(above) - 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 4),
@@ -88,7 +88,7 @@ def test_exact_acceptance_is_greedy_for_any_tree(seed, rows, capacity, nodes, li
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 999), nodes=st.integers(1, 12))
 def test_a_tree_may_reach_past_the_last_position_of_the_model(positions, seed, nodes):
     model, source = tiny_model(seed, positions=positions, longest=8), random_source(3, 6, seed=seed)
@@ -98,7 +98,7 @@ def test_a_tree_may_reach_past_the_last_position_of_the_model(positions, seed, n
     assert Verified(model, drafter).decode(source, limits).tokens == greedy.tokens
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), block=st.integers(1, 5))
 def test_a_chain_as_a_tree_is_the_chain(seed, rows, block):
     model = tiny_model(seed, sharpness=2.0)
@@ -113,7 +113,7 @@ def test_a_chain_as_a_tree_is_the_chain(seed, rows, block):
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 3),

@@ -60,7 +60,7 @@ def greedy_of(model: Any, source: Source, limits: Limits) -> tuple[Decoded, dict
     return decoded, dict(zip(sentences(source), decoded.tokens, strict=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -86,7 +86,7 @@ def test_exact_acceptance_is_greedy_for_any_drafter(seed, rows, capacity, block,
         assert trace.committed == len(tokens) + 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), block=st.integers(0, 7))
 def test_an_oracle_needs_as_few_iterations_as_can_be(seed, block):
     model = tiny_model(seed, sharpness=2.0)
@@ -97,7 +97,7 @@ def test_an_oracle_needs_as_few_iterations_as_can_be(seed, block):
         assert trace.iterations == math.ceil((len(tokens) + 1) / (block + 1))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), block=st.integers(1, 5))
 def test_an_always_wrong_drafter_costs_one_iteration_per_token(seed, block):
     model = tiny_model(seed, sharpness=2.0)
@@ -109,7 +109,7 @@ def test_an_always_wrong_drafter_costs_one_iteration_per_token(seed, block):
         assert trace.accepted == 0
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 10_000), rows=st.integers(2, 5), rule=st.sampled_from(["top:2", "top:3,gap:1.0", "distance:1"])
 )
@@ -129,7 +129,7 @@ def test_an_approximate_batch_equals_its_rows_one_by_one(seed, rows, rule):
     assert together == alone
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), gap=st.sampled_from([0.0]), beta=st.integers(1, VOCABULARY))
 def test_a_gap_of_zero_is_exact(seed, gap, beta):
     model = tiny_model(seed, sharpness=1.0)
@@ -139,7 +139,7 @@ def test_a_gap_of_zero_is_exact(seed, gap, beta):
     assert Verified(model, drafter, Acceptance(Rule("top", beta, gap))).decode(source).tokens == greedy.tokens
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), block=st.integers(1, 5))
 def test_the_loosest_rule_accepts_everything(seed, block):
     """Every token that may stand at all does, up to and with the first EOS."""
@@ -154,7 +154,7 @@ def test_the_loosest_rule_accepts_everything(seed, block):
             assert event.accepted == event.drafted or len(event.ids) + event.positions[0] == 13
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), block=st.integers(1, 5), least=st.integers(1, 6))
 def test_a_minimum_block_commits_at_least_so_much(seed, block, least):
     model = tiny_model(seed, sharpness=1.0)
@@ -209,7 +209,7 @@ def test_the_cache_after_rollback_equals_a_fresh_pass():
         torch.testing.assert_close(held, cache.keys[:, :, :, :length], atol=1e-10, rtol=1e-10)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), rows=st.integers(2, 4), after=st.integers(0, 3), data=st.data())
 def test_a_sentence_that_is_given_up_changes_nobody_elses_output(seed, rows, after, data):
     """Its slot is free at once, and the sentence that takes it finds nothing of it."""

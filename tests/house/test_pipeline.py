@@ -148,7 +148,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @given(graphs(), st.sampled_from((1, 3)))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_interrupted_at_any_stage_and_run_again_equals_one_run(graph: Any, jobs: int) -> None:
     needs, beside, stop_at = graph
     with somewhere() as folder:
@@ -165,7 +165,7 @@ def test_interrupted_at_any_stage_and_run_again_equals_one_run(graph: Any, jobs:
 
 
 @given(graphs(), st.sampled_from(("command", "input", "output")))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_what_has_changed_is_made_anew_and_all_that_follows_from_it(graph: Any, what: str) -> None:
     needs, beside, changed = graph
     with somewhere() as folder:
@@ -194,7 +194,7 @@ def test_what_has_changed_is_made_anew_and_all_that_follows_from_it(graph: Any, 
 
 
 @given(graphs())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_stages_wait_for_what_they_need_and_run_alone_unless_they_may_not(graph: Any) -> None:
     needs, beside, _ = graph
     with somewhere() as folder:

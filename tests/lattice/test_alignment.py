@@ -121,7 +121,7 @@ def slow_twin(pairs: list[Pair], options: AlignerOptions) -> tuple[list[list[flo
 sentences = st.lists(st.integers(5, 9), min_size=1, max_size=5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(sentences, sentences), min_size=1, max_size=6), st.sampled_from([0.0, 0.08, 0.3]))
 def test_blocks_of_pairs_equal_word_by_word(pairs: list[Pair], null: float) -> None:
     options = AlignerOptions(iterations=3, null=null, fit_tension=False)

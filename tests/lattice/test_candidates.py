@@ -87,7 +87,7 @@ cases = given(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @cases
 def test_tables_equal_their_slow_twin(
     corpus: list[Triple], sentences: list[list[int]], options: CountOptions, columns: int, k: int
@@ -100,7 +100,7 @@ def test_tables_equal_their_slow_twin(
             check(found, row, column, place_slowly(tables, sentence, column), k)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @cases
 def test_the_shared_vocabulary_equals_its_slow_twin(
     corpus: list[Triple], sentences: list[list[int]], options: CountOptions, columns: int, k: int
@@ -113,7 +113,7 @@ def test_the_shared_vocabulary_equals_its_slow_twin(
             check(found, row, column, sentence_slowly(tables, sentence), k)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @cases
 def test_a_batch_equals_sentence_by_sentence_and_k_cuts_the_same_list(
     corpus: list[Triple], sentences: list[list[int]], options: CountOptions, columns: int, k: int

@@ -65,7 +65,7 @@ def unfolded(made: Counts, options: CountOptions) -> Counter[tuple[int, int | No
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(triples(), min_size=1, max_size=8), st.integers(0, 3), st.integers(1, 4))
 def test_counts_equal_counting_by_hand(corpus: list[Triple], reach: int, chunk: int) -> None:
     options = CountOptions(reach=reach)
@@ -82,7 +82,7 @@ def test_counts_equal_counting_by_hand(corpus: list[Triple], reach: int, chunk: 
     assert int(made.drift.sum()) == sum(places.values())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(triples(), min_size=1, max_size=8), st.integers(1, 4))
 def test_positions_are_counted_up_to_a_length_and_words_at_all(corpus: list[Triple], longest: int) -> None:
     options = CountOptions(reach=2, longest=longest)
@@ -95,7 +95,7 @@ def test_positions_are_counted_up_to_a_length_and_words_at_all(corpus: list[Trip
     assert made.drift.tolist() == whole.drift.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(triples(), min_size=1, max_size=8), st.integers(0, 3))
 def test_probabilities_sum_to_one_before_anything_is_cut(corpus: list[Triple], reach: int) -> None:
     options = CountOptions(reach=reach, keep=VOCABULARY)
@@ -164,7 +164,7 @@ def test_an_unseen_place_takes_the_counts_of_all_lengths() -> None:
     assert tables.places[1, 2, 2] == 0  # there is no second word in a source of one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(triples(), min_size=1, max_size=8),
     st.builds(

@@ -28,7 +28,7 @@ def first_words(tables: Tables, sentence: list[int]) -> list[int]:
     return [word or UNK for word in ids]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example([([5], [5] * 6, [0] * 6)], [[5] * 6], 1)
 @given(
     st.lists(triples(), min_size=1, max_size=6),

@@ -49,7 +49,7 @@ def _slow(
     return sorted(found, key=lambda item: -item[0])
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 1000), order=st.sampled_from([2, 3]), window=st.integers(0, 1))
 def test_decoding_equals_enumeration(seed, order, window):
     model = tiny_scorer(seed)
@@ -68,7 +68,7 @@ def test_decoding_equals_enumeration(seed, order, window):
         assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in expected])
 
 
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1000), order=st.sampled_from([2, 3]), weight=st.sampled_from([0.5, 20.0]))
 def test_a_prior_on_lengths_ranks_by_both(seed, order, weight):
     """Against enumeration again; the log-probability stays that of the words."""
@@ -92,7 +92,7 @@ def test_a_prior_on_lengths_ranks_by_both(seed, order, weight):
         assert shown == [pytest.approx((score, total)) for score, total, _ in expected[:3]]
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 1000),
     order=st.sampled_from([2, 3]),
@@ -148,7 +148,7 @@ def test_one_iteration_whose_writes_are_the_output():
         assert trace.committed == len(tokens) + 1
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 100), least=st.integers(0, 6), more=st.integers(0, 3), missing=st.sampled_from([0.0, 1.0]))
 def test_limits_are_kept(seed, least, more, missing):
     model, source = tiny_scorer(seed), random_source(4, 9, seed=seed)

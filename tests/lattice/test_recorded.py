@@ -50,7 +50,7 @@ def _same(found: Decoded, expected: Decoded) -> None:
         assert found.calls == expected.calls
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 1000),
     batches=st.lists(st.tuples(st.integers(1, MAX_ROWS + 2), st.integers(1, 12)), min_size=1, max_size=3),

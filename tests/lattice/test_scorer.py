@@ -58,7 +58,7 @@ def test_a_segment_begins_with_start():
     assert segment_inputs(target, segments(torch.tensor([1]), 3, 6), START).tolist() == [[START, START, 6, 7, START, 9]]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), order=st.integers(2, 4), offset=st.integers(0, 3), changed=st.integers(0, LENGTH - 1))
 def test_logits_do_not_see_words_outside_their_segment(seed, order, offset, changed):
     """Of the words before it a slot's logits depend on exactly those in its own segment."""
@@ -78,7 +78,7 @@ def test_logits_do_not_see_words_outside_their_segment(seed, order, offset, chan
         assert differs[slot] == (inside and not begins), (slot, segment.tolist())
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 1000),
     layers=st.integers(1, 3),
@@ -114,7 +114,7 @@ def test_kernels_score_by_an_ordinary_head_alone(head):
     assert fits_kernels(tiny_scorer(0, **head)) == (head == {})
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 1000), layers=st.integers(1, 2), head=st.sampled_from(HEADS))
 @example(seed=0, layers=1, head=HEADS[1])
 def test_triples_equal_single_forward_passes(seed, layers, head):

@@ -19,7 +19,7 @@ lattices = {
 }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(n=st.integers(1, 5), **lattices)
 def test_serial_search_finds_the_best_of_all_paths(n, columns, states, seed, forbidden):
     first, edges, _ = random_lattice(3, columns, states, seed, forbidden)
@@ -36,7 +36,7 @@ def test_serial_search_finds_the_best_of_all_paths(n, columns, states, seed, for
         torch.testing.assert_close(torch.tensor([s for s, _ in found]), torch.tensor([s for s, _ in expected]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(n=st.integers(1, 5), **lattices)
 def test_search_over_triples_finds_the_best_of_all_paths(n, columns, states, seed, forbidden):
     columns = max(2, columns)
@@ -49,7 +49,7 @@ def test_search_over_triples_finds_the_best_of_all_paths(n, columns, states, see
         torch.testing.assert_close(paths.scores[row][kept], torch.tensor([s for s, _ in expected], dtype=torch.float64))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(**lattices)
 def test_scores_are_what_adding_up_gives(columns, states, seed, forbidden):
     first, edges, _ = random_lattice(3, columns, states, seed, forbidden)
@@ -59,7 +59,7 @@ def test_scores_are_what_adding_up_gives(columns, states, seed, forbidden):
     torch.testing.assert_close(paths.scores[kept], added[kept])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(**lattices)
 def test_best_path_through_each_state(columns, states, seed, forbidden):
     first, edges, _ = random_lattice(1, columns, states, seed, forbidden)
@@ -82,7 +82,7 @@ def test_fewer_paths_than_asked_for():
     assert paths.states.tolist() == [[[0, 0, 0]] * 3]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     rows=st.integers(1, 3),
     columns=st.integers(1, 20),

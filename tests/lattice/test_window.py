@@ -34,7 +34,7 @@ def _window(shortest: list[int], longest: list[int]) -> Window:
     return Window(torch.tensor(shortest), torch.tensor(longest))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1 << 30),
     k=st.integers(1, 3),
@@ -67,7 +67,7 @@ def test_one_search_equals_the_best_of_separate_lengths(seed, k, windows, triple
         assert all(word == PAD for word in spelt[row][best[1] :])
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1 << 30), low=st.integers(2, 3), more=st.integers(0, 2))
 def test_every_path_is_words_then_one_end_then_padding(seed, low, more):
     candidates, scores = _scored(1, low + more + 1, 2, seed)

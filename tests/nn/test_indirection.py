@@ -11,7 +11,7 @@ from longstride.nn.cache import Cache
 from tests.models import tiny_model
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 7), rows=st.sampled_from([2, 4, 6]))
 @torch.inference_mode()
 def test_a_past_in_other_rows_is_one_that_was_moved(seed, steps, rows):

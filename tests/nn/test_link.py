@@ -47,7 +47,7 @@ def slow_steps(link: Link, logits: Tensor, hidden: Tensor, newest: int) -> Itera
         yield told, previous
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
 def test_a_chain_is_what_walking_it_slowly_gives(
     seed: int, vocabulary: int, candidates: int, block: int, rows: int
@@ -63,7 +63,7 @@ def test_a_chain_is_what_walking_it_slowly_gives(
         assert drafted[row].tolist() == slow_draft(link, logits[row], hidden[row], int(newest[row]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 5))
 def test_what_is_trained_is_what_drafts(seed: int, vocabulary: int, block: int) -> None:
     """Where every id is a candidate, the chain's own tokens given as known ones give the chain's logits."""
@@ -75,7 +75,7 @@ def test_what_is_trained_is_what_drafts(seed: int, vocabulary: int, block: int) 
     torch.testing.assert_close(F.linear(link.widened(hidden, previous), link.widened_weight(weight)), chained)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(2, 23), st.integers(1, 5))
 def test_drafts_are_the_best_of_what_known_tokens_give(seed: int, vocabulary: int, block: int) -> None:
     """Where every id is a candidate: each token of a draft, the last one too, is the best after the one before it."""
@@ -99,7 +99,6 @@ def test_a_new_link_changes_nothing() -> None:
     assert torch.equal(link.chained(logits, hidden, torch.tensor([2, 3])), logits)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 100))
 def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, seed: int) -> None:
     torch.manual_seed(seed)
@@ -109,7 +108,6 @@ def test_the_best_of_all_is_among_the_candidates(vocabulary: int, classes: int, 
     assert (ids == logits.argmax(dim=1, keepdim=True)).any(dim=1).all()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 100), st.integers(2, 9), st.integers(1, 4))
 def test_tokens_that_were_chosen_mean_what_known_ones_do(seed: int, vocabulary: int, each: int) -> None:
     """One slot's logits and factors for several tokens before it, as a wider product gives them one by one."""

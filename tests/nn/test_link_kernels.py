@@ -116,7 +116,7 @@ shapes = {
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ties=st.booleans(), **shapes)
 def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, rank, candidates, ties):
     case = Case(seed, rows, block, vocabulary, rank, candidates, ties)
@@ -140,7 +140,7 @@ def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, 
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(**shapes)
 def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabulary, rank, candidates):
     case = Case(seed, rows, block, vocabulary, rank, candidates)
@@ -156,7 +156,7 @@ def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabul
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(1, 90), st.sampled_from([1, 7, 16, 24, 64]), st.booleans())
 def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
     device = where(loops=True)

@@ -32,7 +32,7 @@ def close(a: torch.Tensor, b: torch.Tensor) -> None:
     torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 1000), kind=KINDS, widths=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data()
 )
@@ -56,7 +56,7 @@ def test_cached_equals_cacheless(seed, kind, widths, data):
         length = length + kept  # fewer than were written: the rest is rewound
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), kind=KINDS)
 def test_padding_is_never_seen(seed, kind):
     model = tiny_model(seed, **kind)
@@ -109,7 +109,7 @@ def test_negative_positions_flip_the_sines_only(position):
     torch.testing.assert_close(table(torch.tensor(position)), here, atol=1e-6, rtol=0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), smoothing=st.sampled_from([0.0, 0.1, 0.3]))
 def test_the_token_loss_equals_the_framework(seed, smoothing):
     generator = torch.Generator().manual_seed(seed)

@@ -77,7 +77,7 @@ def same(found: Any, expected: Any, traces: bool = True) -> None:
         assert found.traces == expected.traces
 
 
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=14)
 @given(
     kind=st.sampled_from((*KINDS, *TREES, *OTHERS)),
     seed=st.integers(0, 10_000),
@@ -101,7 +101,7 @@ def test_repeated_recordings_decode_as_eager_steps_do(kind, seed, batches, capac
     assert recorder.replayed
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(kind=st.sampled_from(KINDS[1:]), seed=st.integers(0, 10_000), rows=st.integers(1, 5))
 def test_blocks_of_changing_size_give_the_same_output(kind, seed, rows):
     runner, _ = taped()
@@ -113,7 +113,7 @@ def test_blocks_of_changing_size_give_the_same_output(kind, seed, rows):
     )
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000))
 def test_greedy_by_the_same_steps_is_recorded_too(kind, seed):
     runner, _ = taped()

@@ -22,7 +22,7 @@ def refuse(message: str) -> None:
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999))
 def test_greedy_and_beam_search(graphs: Graphs, seed: int) -> None:
     model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)

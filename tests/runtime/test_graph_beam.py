@@ -19,7 +19,7 @@ def refuse(message: str) -> None:
 
 
 @BOTH
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 999), models=st.integers(1, 2), precision=st.sampled_from(["fp32", "int8"]))
 def test_one_by_one_is_a_batch_and_in_fp32_the_eager_search(
     graphs: Graphs, seed: int, models: int, precision: str

@@ -90,7 +90,7 @@ def test_what_is_worked_out_of_arguments_is_worked_out_anew(graphs: Graphs) -> N
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 999),
     k=st.integers(1, 5),

@@ -20,7 +20,7 @@ from tests.runtime.graphs import BOTH, Graphs
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), limits=LIMITS, kind=KINDS)
 def test_all_runtimes_draft_the_same_under_all_limits(
     graphs: Graphs, seed: int, rows: int, limits: Limits, kind: dict[str, Any]

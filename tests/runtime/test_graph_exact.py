@@ -62,7 +62,7 @@ def test_a_step_of_any_width_gives_the_same_bits(graphs: Graphs, precision: Any,
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999), precision=st.sampled_from(["fp32", "int8"]), rows=st.integers(1, 3), kind=KINDS)
 def test_verified_decoders_give_greedys_output(
     graphs: Graphs, seed: int, precision: Any, rows: int, kind: dict[str, Any]
@@ -85,7 +85,7 @@ def test_verified_decoders_give_greedys_output(
 
 
 @BOTH
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), kind=KINDS)
 def test_in_fp32_every_decoder_gives_the_eager_output(
     graphs: Graphs, seed: int, rows: int, kind: dict[str, Any]

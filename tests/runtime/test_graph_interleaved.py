@@ -35,7 +35,7 @@ def decoder(model: InterleavedModel, runner: Any, **options: Any) -> Interleaved
 
 
 @BOTH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), sources=st.integers(1, 2), beams=st.integers(1, 3), variant=variants)
 def test_a_step_gives_the_eager_numbers(
     graphs: Graphs, seed: int, sources: int, beams: int, variant: dict[str, Any]
@@ -62,7 +62,7 @@ def test_a_step_gives_the_eager_numbers(
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 999),
     capacity=st.integers(1, 3),
@@ -84,7 +84,7 @@ def test_in_fp32_the_output_is_the_eager_one(
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 999), variant=variants, width=st.sampled_from([1, 3]))
 def test_in_int8_a_batch_gives_what_its_rows_give(
     graphs: Graphs, seed: int, variant: dict[str, Any], width: int
@@ -102,7 +102,7 @@ def test_in_int8_a_batch_gives_what_its_rows_give(
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), slots=st.integers(1, 4), alike=st.booleans())
 def test_a_link_gives_the_eager_numbers(graphs: Graphs, seed: int, rows: int, slots: int, alike: bool) -> None:
     """For as many slots as words before them, as greedy search asks, and for one slot of all of them, as beams do."""
@@ -119,7 +119,7 @@ def test_a_link_gives_the_eager_numbers(graphs: Graphs, seed: int, rows: int, sl
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 999), variant=st.sampled_from(LINKED), width=st.sampled_from([1, 3]))
 def test_linked_outputs_are_the_eager_ones_and_in_int8_those_of_every_row(
     graphs: Graphs, seed: int, variant: dict[str, Any], width: int

@@ -56,7 +56,7 @@ def decoder(model: Scorer, runner: Runner, **options: Any) -> LatticeDecoder:
 
 
 @BOTH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 999),
     rows=st.integers(1, 3),
@@ -104,7 +104,7 @@ def test_a_lattice_of_two_columns_has_no_triples(graphs: Graphs, normalise: Any)
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 999),
     shape=MODELS,
@@ -138,7 +138,7 @@ def test_in_fp32_the_output_is_the_eager_one(
 
 
 @BOTH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 999),
     shape=MODELS,

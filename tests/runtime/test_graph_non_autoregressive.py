@@ -33,7 +33,7 @@ def refuse(message: str) -> None:
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), tried=st.integers(1, 3), shape=MODELS, at_once=st.booleans())
 def test_the_programs_give_the_eager_numbers(
     graphs: Graphs, seed: int, rows: int, tried: int, shape: dict[str, Any], at_once: bool
@@ -61,7 +61,7 @@ def test_the_programs_give_the_eager_numbers(
 
 
 @BOTH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 999),
     shape=MODELS,
@@ -84,7 +84,7 @@ def test_in_fp32_the_output_is_the_eager_one(
 
 
 @BOTH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 999), shape=MODELS)
 def test_in_int8_a_batch_gives_what_its_rows_give(graphs: Graphs, seed: int, shape: dict[str, Any]) -> None:
     """To the bit: scores are equal, not close."""

@@ -74,7 +74,7 @@ def same(
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), step=st.integers(1, 5), shape=SHAPES)
 def test_the_transformers_steps(graphs: Graphs, seed: int, rows: int, step: int, shape: dict[str, Any]) -> None:
     model = tiny_model(seed, torch.float32, sharpness=1.0, **shape)
@@ -132,7 +132,7 @@ def test_heads(graphs: Graphs, first: str, k: int, link: dict[str, int]) -> None
 
 
 @BOTH
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 3), given_states=st.booleans(), kind=KINDS)
 def test_a_drafters_steps(graphs: Graphs, seed: int, rows: int, given_states: bool, kind: dict[str, Any]) -> None:
     verifier = tiny_model(seed, torch.float32, encoder_layers=2)

@@ -60,7 +60,7 @@ def batch_of(model: Any, drafter: Any, rows: int, width: int, seed: int, memory:
 
 
 @BOTH
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 999),
     rows=st.integers(1, 3),
@@ -141,7 +141,7 @@ def _best(graphs: Graphs, logits: torch.Tensor, forbidden: list[int]) -> torch.T
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 999), k=st.integers(1, 5), adaptive=st.booleans(), kind=KINDS)
 def test_a_lone_row_gives_what_many_rows_give(seed: int, k: int, adaptive: bool, kind: dict[str, Any]) -> None:
     """Outputs, scores and, where they do not depend on the clock, all that was drafted and accepted."""

@@ -85,7 +85,7 @@ def test_a_guess_is_one_of_the_languages_that_there_are(served: Served, text: st
 
 @pytest.mark.parametrize("codes", [(), ("zz",), ("en",), ("de", "en", "zz")])
 @given(text=st.text(max_size=20))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_what_is_found_is_known_or_sure(codes: tuple[str, ...], text: str) -> None:
     found = asyncio.run(DETECTOR.detect(text, codes))
     if found is not None:

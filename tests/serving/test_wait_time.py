@@ -77,7 +77,7 @@ class Simulated:
         self.scheduler.iterate()
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(8, 16), st.floats(0.001, 0.05), st.floats(1, 1.4), st.integers(0, 10**6))
 @example(13, 0.03125, 1.375, 0)
 @example(9, 0.023619323677760415, 1.3724551923521349, 344038)

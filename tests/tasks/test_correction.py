@@ -100,7 +100,7 @@ def slow_gleu(sources: list[str], outputs: list[str], references: list[list[str]
     return 100 * sum(scores) / len(scores)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=st.lists(st.tuples(LINE, LINE, LINE, LINE, LINE), min_size=1, max_size=4), sets=st.integers(1, 3))
 def test_gleu_is_its_slow_twin(rows, sets):
     sources, outputs, *references = (list(column) for column in zip(*rows, strict=True))

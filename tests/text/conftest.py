@@ -6,13 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from longstride.text.tokenizer import SentencePieceTokenizer, train_sentencepiece
-
-# Machines that run tests are often busy with other things: a slow example is no failure.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 
 
 def made_up_lines(count: int, seed: int = 1) -> list[str]:

@@ -87,7 +87,7 @@ def check_text(theirs: Any, ours: HFTokenizers, text: str) -> None:
 def test_ids_are_theirs_for_any_text(pair: Any, variant: str) -> None:
     theirs, ours, _ = pair(variant)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(texts)
     def check(text: str) -> None:
         check_text(theirs, ours, text)
@@ -104,7 +104,7 @@ def test_texts_are_theirs_for_any_ids(pair: Any, variant: str) -> None:
     theirs, ours, _ = pair(variant)
     known = sorted(ours.target.origin.engines[1].tokens)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.lists(st.sampled_from(known), max_size=12))
     def check(ids: list[int]) -> None:
         assert ours.target.decode(ids) == theirs_decode(theirs, ids, ours.target)

@@ -30,7 +30,7 @@ def test_the_distance_is_the_tables(one, other):
     assert edit_distance(one, other) == slow_distance(one, other)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(sources=st.lists(SENTENCES, max_size=40, unique=True), line=SENTENCES, least=st.sampled_from([0.3, 0.6, 0.9]))
 def test_the_nearest_is_found(sources, line, least):
     found = TranslationMemory((source, str(number)) for number, source in enumerate(sources)).nearest(line, least)

@@ -18,7 +18,7 @@ from longstride.training.validation import Validator
 from tests.training.toys import ToySource, toy_trainer, train_toy
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=8), st.integers(1, 7))
 def test_weights_that_stayed_come_out_bit_for_bit(numbers: list[float], count: int) -> None:
     frozen = torch.tensor([*numbers, -0.0], dtype=torch.float32)
@@ -34,7 +34,7 @@ def test_weights_that_stayed_come_out_bit_for_bit(numbers: list[float], count: i
 # --- not of more than the end of a run -------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     steps=st.integers(1, 60),
     every=st.integers(0, 70),

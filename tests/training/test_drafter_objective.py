@@ -77,7 +77,7 @@ def test_the_canvas_is_a_prefix_and_always_k_masks(lengths, block, seed):
         assert (canvas[row, p + block :] == PAD).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), kind=KINDS, longer=st.integers(0, 20))
 def test_what_lies_beyond_the_prefix_never_reaches_the_drafter(seed, kind, longer):
     """Another tail, another length, a longer neighbour: the drafter's states are the same."""
@@ -120,7 +120,7 @@ def test_the_revealed_share_falls_along_the_training():
         assert float(prepared.tensors["ratio"]) == pytest.approx(ratio)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), kind=KINDS)
 def test_evaluation_is_plain_cross_entropy_of_the_blocks_tokens(seed, kind):
     """No glancing, nothing past EOS, the mean times the batch's tokens; figures are what they say."""
@@ -160,7 +160,7 @@ def test_evaluation_is_plain_cross_entropy_of_the_blocks_tokens(seed, kind):
     assert float(loss.figures["run"]) / prepared.tokens == pytest.approx(run / 3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), longer=st.integers(0, 6))
 def test_slots_past_the_end_carry_no_loss(seed, longer):
     """More padding behind a target changes nothing; neither does what the drafter says past EOS."""
@@ -260,7 +260,7 @@ def test_slots_count_less_and_less():
     torch.testing.assert_close(found.total / 12, expected, rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), decay=st.floats(0.05, 1.0), length=st.integers(2, BLOCK))
 def test_one_slot_that_is_left_counts_whole_wherever_it_stands(seed, decay, length):
     """The loss is that slot's own, times the tokens of the batch, however little it would count beside others."""
@@ -284,7 +284,7 @@ def test_one_slot_that_is_left_counts_whole_wherever_it_stands(seed, decay, leng
 CAUSAL = KINDS.filter(lambda kind: kind.get("prefix", "causal") == "causal")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), kind=CAUSAL, data=st.data())
 def test_several_blocks_are_each_as_if_alone(seed, kind, data):
     model = composite(seed, **kind).eval()

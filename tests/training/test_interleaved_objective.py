@@ -35,7 +35,7 @@ def objective(smoothing: float = 0.0) -> InterleavedObjective:
     return InterleavedObjective(Smoothing(smoothing))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lengths=LENGTHS, variant=st.sampled_from(EVERY), seed=st.integers(0, 1000))
 def test_the_loss_is_the_sum_over_words_in_the_order_of_writing(lengths, variant, seed):
     """Row by row, unpadded, with the order found by gathering directions instead of by arithmetic."""
@@ -67,7 +67,7 @@ def test_the_loss_is_the_sum_over_words_in_the_order_of_writing(lengths, variant
     assert prepared.tokens == sum(lengths)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths=LENGTHS, seed=st.integers(0, 1000), smoothing=st.sampled_from([0.0, 0.1]))
 def test_one_direction_and_one_word_have_the_ordinary_loss(lengths, seed, smoothing):
     model = tiny_interleaved(seed, {"h": 1, "c": 1})

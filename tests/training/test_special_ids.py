@@ -93,7 +93,7 @@ def loss(objective: Any, model: Any, batch: Batch, training: bool) -> tuple[floa
     return float(found.total), {name: float(value) for name, value in found.figures.items()}, prepared.tokens
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000), training=st.booleans(), data=st.data())
 def test_other_numbers_have_the_same_loss(seed, training, data):
     order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(seed))
@@ -109,7 +109,7 @@ def test_other_numbers_have_the_same_loss(seed, training, data):
         assert found == (pytest.approx(total), pytest.approx(figures), tokens), name
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000))
 def test_other_numbers_are_as_likely(seed):
     order = torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(seed))

@@ -96,7 +96,7 @@ class SlowSide(CudaGraphRunner):
         }
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),
@@ -113,7 +113,7 @@ def test_outputs_and_traces_hang_on_no_encoder(kind, seed, rows, capacity, group
             same(ours.decode(source, LIMITS, capacity, trace=True), theirs.decode(source, LIMITS, trace=True))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),

@@ -76,7 +76,7 @@ def with_policy(decoder: Decoder, policy: str) -> Decoder:
     return decoder.with_options(replace(decoder.options, lengths=DraftPolicy.from_text(policy)))  # type: ignore[type-var,arg-type]
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     kind=st.sampled_from((*KINDS, *TREES)),
     recorded=st.booleans(),
@@ -99,7 +99,7 @@ def test_outputs_and_traces_are_those_of_tables_that_keep_their_size(
             same(ours.decode(source, limits, capacity, trace=True), expected)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(
     kind=st.sampled_from([kind for kind in (*KINDS, *TREES) if kind.startswith(("draft", "blockwise"))]),
     policy=st.sampled_from(["1:3,2:0", "1:2,2:3,4:0", "1:0,3:2", "1:7tree,2:2,5:0", "1:2,3:5tree"]),
@@ -146,7 +146,7 @@ def come_and_go(decoder: Decoder, session: Session, seed: int, limits: Limits, e
     assert found == {ticket: expected[row] for row, ticket in enumerate(tickets) if ticket in found}
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(
     kind=st.sampled_from((*KINDS, *TREES)),
     recorded=st.booleans(),
@@ -218,7 +218,7 @@ def test_rows_wait_before_a_drafter_has_to_catch_up(kind: str, policy: str) -> N
     assert left(100, drafted) == left(0, drafted) != []
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     refilled=st.booleans(),
     waited=st.integers(1, 4),
@@ -296,7 +296,7 @@ def test_a_queue_that_was_left_is_used_again():
     assert recorded == [recorded[0], (2 * recorded[0][0], recorded[0][1])]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     kind=st.sampled_from([kind for kind in (*KINDS, *TREES) if kind != "greedy"]),
     recorded=st.booleans(),

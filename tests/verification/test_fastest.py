@@ -56,7 +56,7 @@ def several(seed: int, clock: Clock) -> tuple[Greedy, dict[str, Decoder], Fastes
     return greedy, each, Fastest(each["usual"], lambda: each["long"], lambda: each["short"])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 10_000),
     limits=st.lists(st.sampled_from([LONG, LONG, SHORT]), max_size=20),

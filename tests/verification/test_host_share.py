@@ -202,7 +202,7 @@ def test_a_table_of_one_row_begins_anew_as_others_do(columns):
     assert two.length[1] == 9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(limits=LIMITS, ratio=st.floats(0, 3), lengths=st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_how_long_outputs_may_be_is_looked_up(limits, ratio, lengths):
     limits = replace(limits, max_ratio=ratio)

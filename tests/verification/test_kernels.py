@@ -26,7 +26,7 @@ from tests.verification.kernel_check import Sizes, differing, differs
 
 
 @pytest.mark.gpu
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),
@@ -46,7 +46,7 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
 
 @loops
 @pytest.mark.gpu
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 5),

@@ -33,7 +33,7 @@ def ahead(group: int, reports: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     kind=st.sampled_from(KINDS),
     seed=st.integers(0, 10_000),
@@ -108,7 +108,7 @@ def given_up(decoder: Decoder, seed: int, capacity: int, limits: Limits) -> None
     assert found == {ticket: expected[row] for row, ticket in enumerate(tickets) if ticket in found}
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(kind=st.sampled_from(KINDS), seed=st.integers(0, 10_000), capacity=st.integers(1, 4), group=st.integers(1, 4))
 def test_others_go_on_as_if_nothing_had_been(kind, seed, capacity, group):
     runner, _ = taped()
@@ -140,7 +140,7 @@ def test_more_sentences_than_there_are_places_for_are_refused():
             session.admit(random_source(5, 6))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     done=st.lists(st.booleans(), min_size=1, max_size=9),
     taken=st.integers(0, 20),

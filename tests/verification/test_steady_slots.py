@@ -32,7 +32,7 @@ def widest(run: Any, slots: int) -> tuple[Any, int]:
         return run(), max(seen)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     kind=st.sampled_from(DRAFTING),
     recorded=st.booleans(),

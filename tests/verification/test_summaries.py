@@ -29,7 +29,7 @@ def random_step(seed: int, rows: int, block: int, coarse: bool, least: int) -> t
     return logits.round() if coarse else logits, draft, start, longest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     rows=st.integers(1, 3),
@@ -62,7 +62,7 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
         assert found[row] == stood
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000), block=st.integers(1, 5), coarse=st.booleans(), least=st.integers(0, 7),
     eos=st.sampled_from([EOS, 0, 9]), forced=st.sampled_from([None, 6, 7]),
@@ -96,7 +96,7 @@ def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coars
         assert reading.draft_rank[row, place] == len(above)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), rows=st.integers(1, 3), block=st.integers(0, 4), least=st.integers(0, 7))
 def test_choices_are_the_best_that_may_stand(seed, rows, block, least):
     logits, _, start, longest = random_step(seed, rows, block, True, least)

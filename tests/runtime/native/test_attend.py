@@ -51,7 +51,7 @@ def masked(rows: int, step: int, seen: int, seed: int) -> Array:
     return np.where(visible, 0, HIDDEN).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 3),
     step=st.integers(1, 12),
@@ -77,7 +77,7 @@ def test_attention(rows: int, step: int, seen: int, heads: int, head: int, apart
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seen=st.integers(1, 50),
     more=st.integers(0, 40),
@@ -102,7 +102,7 @@ def test_what_is_hidden_adds_nothing(seen: int, more: int, head: int, threads: i
     np.testing.assert_array_equal(unseen, exact)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seen=st.integers(1, 60),
     more=st.integers(1, 40),
@@ -208,7 +208,7 @@ def test_writing_beyond_the_end_is_refused() -> None:
     np.testing.assert_array_equal(state, before)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data(), rows=st.integers(1, 3), step=st.integers(1, 6))
 def test_moving(data: st.DataObject, rows: int, step: int) -> None:
     """Slots of every row lie from its own place on, as they were before any was moved; the rest stays."""

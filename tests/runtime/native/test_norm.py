@@ -22,7 +22,7 @@ def norm(x: Array, added: Array | None, weight: Array, bias: Array, eps: float =
     return carry_out("Norm", x, added, attributes=attributes, threads=threads, weights=both.ctypes.data)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(0, 70),
     width=st.sampled_from([1, 4, 12, 16, 32, 63, 64, 65, 100, 128, 512]),

@@ -87,7 +87,7 @@ def computed(steps: list[tuple[str, int, int]], values: list[Tensor]) -> list[Te
     return values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=STEPS, count=st.integers(1, 3))
 def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, int]], count: int) -> None:
     fed = {f"x{number}": numbers(*SHAPE, seed=number) for number in range(2)}
@@ -104,7 +104,7 @@ def test_random_graphs_give_what_tensor_code_gives(steps: list[tuple[str, int, i
             assert torch.equal(found[f"y{number}"], tensor)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=STEPS)
 def test_buffers_are_shared_by_values_that_never_live_together(steps: list[tuple[str, int, int]]) -> None:
     fed = {f"x{number}": numbers(*SHAPE) for number in range(2)}

@@ -68,7 +68,7 @@ def close(found: Array, expected: Array, step: float = 0.0) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 + step)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 40),
     inputs=st.sampled_from([1, 3, 8, 12, 32, 64, 100, 512]),
@@ -97,7 +97,7 @@ def test_integer_products_are_those_of_quantized_rows(
     close(found, expected, step)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     inputs=st.sampled_from([1, 3, 33, 64]),
     outputs=st.sampled_from([1, 23, 96]),
@@ -114,7 +114,7 @@ def test_weights_stored_in_int8_are_packed_as_the_very_integers(
     np.testing.assert_allclose(columns.T / scale[:, None].astype(np.float64), codes, atol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 40),
     inputs=st.sampled_from([1, 3, 12, 64, 512]),

@@ -78,7 +78,7 @@ def test_the_k_largest(rows: int, length: int, data: Any) -> None:
     same(found, np.take_along_axis(x, order, axis=-1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 3), st.integers(500, 9000), st.integers(1, 64), st.lists(st.integers(0, 499), max_size=4), st.data()
 )
