@@ -95,6 +95,16 @@ def test_subtitles_keep_their_tags(served: Served, translator: Translator) -> No
         assert found.text.splitlines()[2] == translator.translate(odd)
 
 
+def test_everybody_in_a_subtitle_keeps_a_line(served: Served, translator: Translator) -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\n- Good\n  morning!\r\n\u2013Yes.\n\n"
+    text += "2\n00:00:03,000 --> 00:00:04,000\nA well-\nknown man.\n"
+    _, found = sent(served, "a.srt", text.encode())
+    assert found is not None
+    first, second = translator.translate("Good morning!"), translator.translate("Yes.")
+    expected = text.replace("Good\n  morning!", first).replace("Yes.", second)
+    assert found.content.decode() == expected.replace("A well-\nknown man.", translator.translate("A well- known man."))
+
+
 def test_word_files_keep_their_paragraphs(served: Served, translator: Translator) -> None:
     _, found = sent(served, "a.docx", word(["Good ", "morning!"], [], ["Yes."]))
     assert found is not None

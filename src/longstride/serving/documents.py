@@ -20,8 +20,8 @@ from longstride.serving.html import html_words, translate_html
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 
-_CUE = re.compile(r"(?m)^(?:\d+[ \t]*\r?\n)?[^\n]*-->[^\n]*(?:\r?\n|\Z)")
-"""A subtitle's number and times"""
+_CUE = re.compile(r"(?m)^(?:(?:\d+[ \t]*\r?\n)?[^\n]*-->[^\n]*(?:\r?\n|\Z)|[ \t]*[-–—][ \t]*(?=[^\s-]))")
+"""A subtitle's number and times, and the dash before what each of several people says"""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _WRITTEN_FIELDS = re.compile(r"\s*(?:$|(?:HYPERLINK|TOC|INDEX|QUOTE|FORMTEXT)\b)", re.IGNORECASE)
 """Fields whose text somebody wrote, links say; Word writes others (page numbers, dates) anew whenever it likes to."""
@@ -85,8 +85,8 @@ def _words_of_docx(content: bytes) -> str:
 
 
 async def _srt(service: Service, model: ServedModel, text: str) -> str:
-    """Subtitles: the lines of each are one text, numbers and times stay; tags go with their words, as in HTML, of which
-    subtitles have nothing else."""
+    """Subtitles: the lines of each are one text, or one for each who speaks; numbers and times stay; tags go with their
+    words, as in HTML, of which subtitles have nothing else."""
     heads = [found.span() for found in _CUE.finditer(text)]
     borders = [0, *(place for span in heads for place in span), len(text)]
     parts = [text[first:last] for first, last in pairwise(borders)]
