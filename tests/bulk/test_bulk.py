@@ -125,6 +125,18 @@ def test_what_kills_whoever_begins_it_is_given_up(translator: Translator, source
         run(job, work(translator), here, 1, nothing)  # begun anew by a person
 
 
+def test_paths_that_go_up_from_a_linked_folder(source: Path) -> None:
+    (source.parent / "elsewhere" / "inner").mkdir(parents=True)
+    (source.parent / "link").symlink_to(source.parent / "elsewhere" / "inner")
+    (source.parent / "elsewhere" / "in").write_text("a\n")
+    (source.parent / "in").write_text("b\nc\n")
+    up = source.parent / "link" / ".."
+    job = Job.of(up / "in", up / "out", TextLines(), 2)
+    assert sum(shard.records for shard in job.shards) == 1
+    with job.begun({}):
+        assert (source.parent / "elsewhere" / "out.shards").is_dir()
+
+
 def test_an_input_that_changes_is_seen(translator: Translator, source: Path) -> None:
     job = Job.of(source, source.with_name("out"), TextLines(), 2)
     with job.begun({}):

@@ -75,7 +75,7 @@ class Job:
         """Cut a file into shards of so many records."""
         if regular_target(output) is None:
             raise OptionError(f"{output}: expected a regular file to write, found something else.")
-        source, output = Path(os.path.abspath(source)), Path(os.path.abspath(output))
+        source, output = source.absolute(), output.absolute()  # up is up from where a link to a folder leads
         shards, sha256 = records.shards(source, size)
         return Job(source, output, records, shards, sha256, _stamp(source))
 
