@@ -95,6 +95,15 @@ def test_subtitles_keep_their_tags(served: Served, translator: Translator) -> No
         assert found.text.splitlines()[2] == translator.translate(odd)
 
 
+def test_a_file_in_the_targets_language_comes_back_as_it_is(served: Served) -> None:
+    german = "Guten Morgen, meine Damen und Herren, das ist die Sitzung des Parlaments.\n".encode()
+    for source in ("de", "auto"):
+        _, found = sent(served, "a.txt", german, source=source)
+        assert found is not None
+        assert found.content == german
+    assert sent(served, "a.txt", german, source="xx", target="xx")[0].status_code == 400
+
+
 def test_everybody_in_a_subtitle_keeps_a_line(served: Served, translator: Translator) -> None:
     text = "1\n00:00:01,000 --> 00:00:02,000\n- Good\n  morning!\r\n\u2013Yes.\n\n"
     text += "2\n00:00:03,000 --> 00:00:04,000\nA well-\nknown man.\n"

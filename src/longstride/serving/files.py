@@ -63,9 +63,12 @@ async def translate_file(request: Request) -> FileAnswer:
         found = await state.detector.detect(await words_of(suffix, data), state.service.models.languages)
         source = found[0] if found is not None else asked.source
     model = state.service.models.translating(source, asked.target)
-    if model is None:
+    if source == asked.target and source in state.service.models.languages:
+        done = data  # as it is, which /translate does with texts
+    elif model is None:
         raise BadRequestError(f"{source} is not supported with the target {asked.target}")
-    done = await while_connected(request, translate_document(state.service, model, suffix, data))
+    else:
+        done = await while_connected(request, translate_document(state.service, model, suffix, data))
     token = state.downloads.keep(f"{stem}_{asked.target}{suffix}", done)
     return FileAnswer(translatedFileUrl=str(request.url_for("download_file", token=quote(token, safe=""))))
 
