@@ -96,7 +96,7 @@ def test_subtitles_keep_their_tags(served: Served, translator: Translator) -> No
 
 
 def test_a_file_in_the_targets_language_comes_back_as_it_is(served: Served) -> None:
-    german = "Guten Morgen, meine Damen und Herren, das ist die Sitzung des Parlaments.\n".encode()
+    german = b"Guten Morgen, meine Damen und Herren, das ist die Sitzung des Parlaments.\n"
     for source in ("de", "auto"):
         _, found = sent(served, "a.txt", german, source=source)
         assert found is not None
