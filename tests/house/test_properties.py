@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ASK = "import tests.conftest, hypothesis; print(hypothesis.settings().derandomize, hypothesis.settings().deadline)"
 
 
-@pytest.mark.parametrize(("profile", "told"), [("ci", "True None"), (None, "False 0:00:00.200000")])
+@pytest.mark.parametrize(("profile", "told"), [("ci", "True None"), ("default", "False None"), (None, "False None")])
 def test_examples_are_drawn_at_random_unless_told_otherwise(profile: str | None, told: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "HYPOTHESIS_PROFILE")}
     environment |= {"HYPOTHESIS_PROFILE": profile} if profile else {}
@@ -27,6 +27,12 @@ def test_examples_are_drawn_at_random_unless_told_otherwise(profile: str | None,
         [sys.executable, "-c", ASK], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == told
+
+
+def test_nobody_else_chooses_how_examples_are_drawn() -> None:
+    """A profile that one folder loads holds for all tests that are collected behind it."""
+    loading = [path for path in (ROOT / "tests").rglob("*.py") if "settings.load_profile(" in path.read_text("utf-8")]
+    assert set(loading) == {Path(conftest.__file__), Path(__file__)}  # this one names it
 
 
 def test_make_test_draws_the_same_ones_every_time() -> None:
