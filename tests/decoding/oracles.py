@@ -77,7 +77,7 @@ def greedy(model: Transformer, source: list[int], limits: Limits, begun: Begun =
     while True:
         scores = log_probabilities([model], source, tokens)
         choices = begun.among(may_follow(tokens, longest, limits, len(scores)), tokens, longest)
-        best = max(choices, key=lambda token: float(scores[token]))
+        best = max(choices or [EOS], key=lambda token: float(scores[token]))
         total += float(scores[best])
         if best == EOS:
             return tokens, total
@@ -98,13 +98,16 @@ def beam(
     finished: list[tuple[float, list[int]]] = []
     longest = longest_output(source, limits)
     while live:
-        grown = []
+        grown, ending = [], []
         for total, tokens in live:
             scores = log_probabilities(models, source, tokens)
             if (not tokens and limits.forced_first is not None) or len(tokens) < min(len(begun.prefix), longest):
                 scores = torch.zeros_like(scores)  # what is forced costs nothing
             for token in begun.among(may_follow(tokens, longest, limits, len(scores)), tokens, longest):
                 grown.append((total + float(scores[token]), [*tokens, token]))
+            ending.append((total + float(scores[EOS]), [*tokens, EOS]))
+        if not grown and not finished:  # limits leave nothing: what there is ends here
+            grown = ending
         grown.sort(key=lambda item: -item[0])
         grown = grown[: 2 * width]
         places = width - len(finished)

@@ -123,7 +123,12 @@ def test_greedy_search_is_that_of_generate_under_the_same_limits() -> None:
             source = random_source(ROWS, 9, seed=number)
             expected = generated(theirs, source, 12, 1, num_beams=1, forced_eos_token_id=None, **told)
             found = Greedy(mine, runner).decode(source, Limits(12, 0, 1000, **limits))
-            assert found.tokens == [row[0][0] for row in expected], (name, limits)
+            wanted = [row[0][0] for row in expected]
+            if limits.get("no_repeat_ngram") == 1:
+                # Once all words are used up and the end, which is the start, may not stand again, theirs writes the
+                # first id again and again; ours ends.
+                wanted = [[word for at, word in enumerate(words) if word not in words[:at]] for words in wanted]
+            assert found.tokens == wanted, (name, limits)
 
 
 @BOTH

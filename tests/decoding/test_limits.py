@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from longstride.contract import DEFAULT_IDS, EOS, START, Limits, OptionError, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.search.length_penalty import LengthPenalty
-from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy
+from longstride.systems.autoregressive.decoder import Beam, BeamOptions, Greedy, Sample, SampleOptions
 from longstride.systems.blockwise.decoder import Blockwise
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.systems.draft_verify.decoder import Draft, DraftVerify
@@ -34,13 +34,15 @@ from tests.runtime.graphs import BOTH
 from tests.runtime.test_cuda_graph import taped
 from tests.runtime.test_graph_exact import refuse, tiny_heads
 
+BUT_ONE = (1, *range(5, VOCABULARY - 1))
+"""All words but the last: with few left, limits soon leave none to go on with."""
 HARD = st.builds(
     Limits,
     max_length=st.integers(3, 14),
     max_ratio=st.just(2.0),
     max_extra=st.integers(0, 12),
     min_length=st.integers(0, 3),
-    banned=st.sampled_from([(), (7,), (5, 9)]),
+    banned=st.sampled_from([(), (7,), (5, 9), BUT_ONE, BUT_ONE[1:]]),
     forced_first=st.sampled_from([None, 0, START, EOS, 7, 10]),
     no_repeat_ngram=st.integers(0, 4),
     max_repeats=st.integers(0, 3),
@@ -97,6 +99,40 @@ def test_an_end_that_is_due_may_repeat_the_start(seed: int, width: int, max_leng
         assert found.tokens == Greedy(model, RUNNER).decode(source, limits).tokens
 
 
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 10_000),
+    max_length=st.integers(4, 6),
+    words=st.integers(1, 2),
+    repeats=st.sampled_from(["no_repeat_ngram", "max_repeats"]),
+    start=st.sampled_from([START, EOS]),
+)
+def test_an_output_that_no_word_is_left_for_ends_with_what_it_has(
+    seed: int, max_length: int, words: int, repeats: str, start: int
+) -> None:
+    """Also before it is as long as it must be, and if its end would be a repetition, by every way of decoding."""
+    model, source = tiny_model(seed, special=replace(DEFAULT_IDS, start=start)), random_source(3, 4, seed=seed)
+    banned = (START, *BUT_ONE[words - 1 :])  # where outputs start with EOS, that id is a word like any other
+    limits = Limits(max_length, min_length=max_length, banned=banned, **{repeats: 1})
+    expected = Greedy(model, RUNNER).decode(source, limits)
+    every: list[Any] = [
+        Blockwise(model, random_heads(seed, 4), RUNNER),
+        CopyVerify(model, RUNNER, CopyVerifyOptions(3, suffix=2)),
+        Sample(model, RUNNER, SampleOptions(temperature=1e-9)),
+        Sample(model, RUNNER, SampleOptions(temperature=1e-9, top_k=3)),
+        Beam([model], RUNNER, BeamOptions(1)),
+    ]
+    for tokens in expected.tokens:
+        left = {*range(VOCABULARY)} - {*DEFAULT_IDS.never_generated, *limits.banned, EOS}
+        assert {*tokens} <= left
+        if words == 1 or repeats == "no_repeat_ngram":
+            assert len(tokens) == words
+    for decoder in every:
+        found = decoder.decode(source, limits)
+        assert found.tokens == expected.tokens
+        assert [row[0].log_probability for row in found.hypotheses] == pytest.approx(expected.scores, abs=1e-9)
+
+
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
@@ -137,7 +173,8 @@ def test_near_tokens_obey_too(seed: int, limits: Limits, rule: str, min_block: i
     found = Verified(model, drafter, Acceptance(Rule.from_text(rule), min_block)).decode(source, limits)
     for tokens, sentence in zip(found.tokens, sentences(source), strict=True):
         for at, token in enumerate([*tokens, EOS]):
-            assert token in may_follow(tokens[:at], longest_output(list(sentence), limits), limits, VOCABULARY)
+            choices = may_follow(tokens[:at], longest_output(list(sentence), limits), limits, VOCABULARY)
+            assert token in (choices or [EOS])
 
 
 @settings(max_examples=5)

@@ -68,7 +68,7 @@ def every_output(model: Any, source: list[int], limits: Limits, options: SampleO
     waiting: list[tuple[list[int], float]] = [([], 1.0)]
     while waiting:
         prefix, probability = waiting.pop()
-        choices = may_follow(prefix, longest_output(source, limits), limits, model.options.vocabulary)
+        choices = may_follow(prefix, longest_output(source, limits), limits, model.options.vocabulary) or [EOS]
         scores = log_probabilities([model], source, prefix)
         for token, share in shares(scores, choices, options).items():
             if token == EOS:
@@ -181,7 +181,7 @@ def test_what_may_not_stand_is_never_drawn(seed: int, limits: Limits, options: S
         for at, token in enumerate([*found.tokens[row], EOS]):
             prefix = found.tokens[row][:at]
             scores = log_probabilities([model], list(sentence), prefix)
-            assert token in shares(scores, may_follow(prefix, longest, limits, VOCABULARY), options)
+            assert token in shares(scores, may_follow(prefix, longest, limits, VOCABULARY) or [EOS], options)
             total += float(scores[token])
         assert found.scores[row] == pytest.approx(total, abs=1e-9)
 

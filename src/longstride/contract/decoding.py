@@ -108,14 +108,23 @@ class Source:
 
 @dataclass(frozen=True)
 class Limits(Options):
-    """How long outputs may be and what may never stand in them; the same for every decoder."""
+    """How long outputs may be and what may never stand in them; the same for every decoder.
+
+    Where they leave an output no token to go on with, and it may not end yet, it ends there with what it has; of a beam
+    if no hypothesis has ended or can go on.
+    """
 
     max_length: int = option(256, "No output is longer than this many tokens, EOS not counted.", least=1, most=10**6)
     max_ratio: float = option(
         2.0, "An output is at most this many times as long as its source, plus max_extra.", least=0, most=1000
     )
     max_extra: int = option(20, "See max_ratio.", least=0, most=10**6)
-    min_length: int = option(0, "Every output has at least this many tokens, EOS not counted.", least=0, most=10**6)
+    min_length: int = option(
+        0,
+        "Every output has at least this many tokens, EOS not counted, unless other limits leave it none to go on with.",
+        least=0,
+        most=10**6,
+    )
     banned: tuple[int, ...] = option((), "Token ids that may never be generated.", least=0, most=2**31 - 1)
     forced_first: int | None = option(
         None,

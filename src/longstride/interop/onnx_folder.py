@@ -202,6 +202,8 @@ class OnnxFolder(Peer):
                 scores[eos] = -np.inf
             scores[_repeating([start, *output], limits.no_repeat_ngram)] = -np.inf
             token = int(scores.argmax())
+            if scores[token] == -np.inf:  # limits leave nothing
+                token = eos
             if not output and limits.forced_first is not None:
                 token = limits.forced_first
             if token == eos:

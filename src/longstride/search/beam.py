@@ -12,6 +12,9 @@ the divisors of its length now and of the longest output. Endings are ranked in 
 - at the end of the step, as the paper's authors do (`count_dropped`): words after EOS are dropped from the output, but
   their log-probabilities and their number stay in the score.
 
+A hypothesis that limits leave no word, nor its end, is given up; if all are, and none has finished, they end there with
+what they have.
+
 Hugging Face's beams (`like_hf`, for steps of one word) differ in three things: `width` hypotheses always live on, and
 the `width` best finished ones by score are kept beside them; when a search is done is up to `early_stopping`; at the
 longest output hypotheses are cut as they are, or end in an EOS that costs nothing.
@@ -214,6 +217,8 @@ class Beam:
         live = where(state.done[:, None], DEAD, state.live)[..., None]
         partial = Continuations(live, state.words[..., None, :0])
         taken = (state.finished > DEAD).sum(1)
+        if isinstance(scores, SlotScores):
+            scores = scores.or_end(live[..., 0] > DEAD, taken == 0)
         free = width - taken if like_hf is None else library(taken).full_like(taken, width)
         found: list[Endings] = []
         ended: Continuations | None = None

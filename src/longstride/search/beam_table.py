@@ -199,7 +199,7 @@ class BeamTable(SearchTable):
                 return self._scores(logits, others, self._no_words, self._looks)
             given = (self._no_words, width, self._search.eos)
             if self._by_prefix:
-                found = best_allowed_words(logits.flatten(0, 1), *given, self._allowed)
+                found: Any = best_allowed_words(logits.flatten(0, 1), *given, self._allowed)
             else:
                 found = best_words(logits, *given)
         elif self._binds:
@@ -211,8 +211,8 @@ class BeamTable(SearchTable):
         if found is not self._found:  # a bound call gives the same tensors each time
             self._found = found
             shape = (sentences, width, step, -1)
-            ids, words, end = (self._array(one) for one in found)
-            self._made = SlotScores(ids.reshape(shape), words.reshape(shape), end.reshape(shape[:3]))
+            ids, words, *ends = (self._array(one) for one in found)
+            self._made = SlotScores(ids.reshape(shape), words.reshape(shape), *(one.reshape(shape[:3]) for one in ends))
             if self._prefixes is not None:
                 ids, where = (self._array(one[:, 0]) for one in self._prefixes.at(self._lengths[:, None]))
                 self._made = self._made.prescribed(where & (self.state.length < self.state.longest), ids)

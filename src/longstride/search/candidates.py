@@ -25,13 +25,15 @@ def best_words(logits: Tensor, no_words: Tensor, count: int, eos: int = EOS) -> 
 
 def best_allowed_words(
     logits: Tensor, no_words: Tensor, count: int, eos: int, allowed: Callable[[Tensor], Tensor]
-) -> Best:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same without what a row's prefix forbids, EOS too: `allowed` makes that -inf in log-probabilities
-    [rows, 1, vocabulary], which are those of logits of this shape."""
-    shares = allowed(logits.log_softmax(dim=-1, dtype=ops.wide(logits)))
+    [rows, 1, vocabulary], which are those of logits of this shape. Last comes EOS's own, forbidden or not."""
+    shares = logits.log_softmax(dim=-1, dtype=ops.wide(logits))
+    anyway = shares[..., eos].clone()
+    shares = allowed(shares)
     end = shares[..., eos].clone()
     words, ids = shares.index_fill_(-1, no_words, float("-inf")).topk(min(count, shares.shape[-1]), dim=-1)
-    return ids, words, end
+    return ids, words, end, anyway
 
 
 def averaged(logits: Sequence[Tensor]) -> Tensor:

@@ -80,12 +80,16 @@ class SlotScores:
     """[sentences, width, step, kept] log-probabilities of these words, falling; -inf: forbidden"""
     end: Array
     """[sentences, width, step] log-probability of EOS"""
+    end_anyway: Array | None = None
+    """[sentences, width, step] the same where it is not forbidden by anything; only under limits that hang on what came
+    before, which may leave a hypothesis nothing"""
 
     def within(self, must_end: Array, too_early: Array | None) -> SlotScores:
         """See :meth:`StepScores.within`."""
         where = library(self.words).where
         words = where(must_end[:, None, :, None], DEAD, self.words)
-        return SlotScores(self.ids, words, self.end if too_early is None else where(too_early[:, None], DEAD, self.end))
+        end = self.end if too_early is None else where(too_early[:, None], DEAD, self.end)
+        return SlotScores(self.ids, words, end, self.end_anyway)
 
     def only(self, where: Array, id: int, eos: int) -> SlotScores:
         """The same where in some sentences [sentences] one id alone, a word or EOS, may stand, and costs nothing."""
@@ -93,7 +97,7 @@ class SlotScores:
         first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
         ids = choose(kept[..., None], id, self.ids)
         words = choose(kept[..., None], choose(first & (id != eos), 0.0, DEAD), self.words)
-        return SlotScores(ids, words, choose(kept, 0.0 if id == eos else DEAD, self.end))
+        return SlotScores(ids, words, choose(kept, 0.0 if id == eos else DEAD, self.end), self.end_anyway)
 
     def prescribed(self, where: Array, word: Array) -> SlotScores:
         """The same where in some sentences [sentences] a word of their own [sentences] alone may stand, for nothing."""
@@ -101,7 +105,16 @@ class SlotScores:
         first = library(self.words).arange(self.words.shape[-1], device=self.words.device) == 0
         ids = choose(kept, word[:, None, None, None], self.ids)
         words = choose(kept, choose(first, 0.0, DEAD), self.words)
-        return SlotScores(ids, words, choose(kept[..., 0], DEAD, self.end))
+        return SlotScores(ids, words, choose(kept[..., 0], DEAD, self.end), self.end_anyway)
+
+    def or_end(self, live: Array, wanting: Array) -> SlotScores:
+        """The same where EOS follows all live [sentences, width] hypotheses of a sentence if nothing else may follow
+        any of them; in `wanting` [sentences] alone."""
+        if self.end_anyway is None:
+            return self
+        can = ((self.words > DEAD).any(-1) | (self.end > DEAD))[..., 0] & live
+        stuck = (wanting & ~can.any(1))[:, None, None]
+        return SlotScores(self.ids, self.words, library(self.words).where(stuck, self.end_anyway, self.end))
 
     def at(self, slot: int, chosen: Array) -> Choices:
         """See :meth:`StepScores.at`."""

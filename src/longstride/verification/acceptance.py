@@ -223,14 +223,16 @@ def summarise(
     draft: Tensor | None = None,
     ranked: bool = False,
     eos: int = EOS,
+    ends: Tensor | None = None,
 ) -> LogitSummary:
     """The verifier's choice per slot, and what rules ask of drafted tokens.
 
     logits [rows, step, vocabulary]; positions [rows, step] the output position each slot predicts; longest [rows]. At
     position `longest` only EOS may stand, before `min_length` it may not. With `draft` [rows, step - 1] the drafted
-    tokens are read too, and `ranked` among all that may stand.
+    tokens are read too, and `ranked` among all that may stand. In slots `ends` [rows, step], too, only EOS may stand.
     """
     must_end = positions >= longest[:, None]
+    must_end = must_end if ends is None else must_end | ends
     early = positions < min_length
     top = ops.best(logits, forbidden)
     if min_length:
@@ -253,6 +255,14 @@ def summarise(
         rank = torch.where(must_end, 0, rank)
     of_draft, of_top = (_wide(one)[..., 0] for one in (of_draft, of_top))
     return LogitSummary(top, of_top, None, torch.where(stands, of_draft, FORBIDDEN), rank)
+
+
+def nothing_left(logits: Tensor, positions: Tensor, forbidden: Tensor, min_length: int, eos: int = EOS) -> Tensor:
+    """[rows, step] bool: whether no id may stand in a slot, EOS neither; arguments as :func:`summarise` takes them."""
+    logits = logits.index_fill(-1, forbidden, FORBIDDEN)
+    if min_length:
+        logits[..., eos].masked_fill_(positions < min_length, FORBIDDEN)
+    return logits.amax(dim=-1) == FORBIDDEN
 
 
 def force_first(

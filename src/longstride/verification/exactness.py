@@ -129,7 +129,7 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
         early = (at < limits.min_length)[:, None] & (torch.arange(last.shape[1], device=device) == special.eos)
         allowed = allowed.masked_fill(early, FORBIDDEN)
     best = allowed.topk(2, dim=-1).values
-    certain = at >= batch.longest[: source.rows]
+    certain = (at >= batch.longest[: source.rows]) | (best[:, 0] == FORBIDDEN)  # where nothing may stand, EOS follows
     if limits.forced_first is not None:
         certain = certain | (at == 0)
     margin = torch.where(certain, float("inf"), best[:, 0] - best[:, 1])

@@ -46,7 +46,7 @@ class Draws:
     def all(self, logits: Tensor, positions: Tensor) -> Tensor:
         """[rows, step] a token for every slot, of logits [rows, step, vocabulary] for these output positions.
 
-        What may not stand is never drawn, and takes no place among the likeliest.
+        What may not stand is never drawn, and takes no place among the likeliest; where nothing may, EOS follows.
         """
         sampling, eos = self.sampling, self.eos
         logits = logits.index_fill(-1, self.forbidden, FORBIDDEN)
@@ -57,8 +57,8 @@ class Draws:
             logits, ids = _ranked(logits, sampling.top_k)
         logits = logits.double()
         # From the largest down, so that dividing by next to nothing gives no NaN.
-        largest = logits.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).min)
-        scores = (logits - largest) / sampling.temperature
+        largest = logits.amax(dim=-1, keepdim=True)
+        scores = (logits - largest.clamp(min=torch.finfo(torch.float64).min)) / sampling.temperature
         if sampling.top_p < 1:
             shares = scores.softmax(dim=-1)
             likelier = shares.cumsum(dim=-1) - shares
@@ -67,6 +67,7 @@ class Draws:
         drawn = (scores + _gumbel(numbers)).argmax(dim=-1)
         if ids.dim() > 1:
             drawn = ids.gather(-1, drawn[..., None])[..., 0]
+        drawn = torch.where(largest[..., 0] == FORBIDDEN, eos, drawn)
         if self.prefixes is not None:
             prescribed, where = self.prefixes.at(positions)
             drawn = torch.where(where, prescribed, drawn)

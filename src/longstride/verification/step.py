@@ -18,7 +18,17 @@ from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, OptionError, Program, SpecialIds
 from longstride.engine.outputs import Rows
 from longstride.nn.cache import Cache, EncoderState
-from longstride.verification.acceptance import EXACT, LogitSummary, Rule, Sampling, force, force_first, judge, summarise
+from longstride.verification.acceptance import (
+    EXACT,
+    LogitSummary,
+    Rule,
+    Sampling,
+    force,
+    force_first,
+    judge,
+    nothing_left,
+    summarise,
+)
 from longstride.verification.drafting import Drafter, Proposal, View, nothing
 from longstride.verification.kernels import Bounds, summarise_fused
 from longstride.verification.kernels import settle as settle_fused
@@ -223,8 +233,11 @@ class VerifyStep:
     def _summarise(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Tensor | None) -> LogitSummary:
         """What the verifier says under all limits."""
         limits, ranked = self.limits, self.acceptance.rule.kind == "top"
-        bounds = (batch.longest, batch.forbidden, limits.min_length)
-        reading = summarise(logits, positions, *bounds, draft, ranked, self._eos)
+        bounds = (batch.forbidden, limits.min_length)
+        # Only what came before can leave no token: ids that are banned everywhere are refused if these are all.
+        by_prefix = self._watches_repeats or batch.prefixes is not None
+        ends = nothing_left(logits, positions, *bounds, self._eos) if by_prefix else None
+        reading = summarise(logits, positions, batch.longest, *bounds, draft, ranked, self._eos, ends)
         if batch.prefixes is not None:
             tokens, where = batch.prefixes.at(positions)
             reading = force(reading, tokens, where & (positions < batch.longest[:, None]), logits, draft)
