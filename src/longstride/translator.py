@@ -25,7 +25,7 @@ from typing import Any, overload
 
 from longstride.contract import Decoded, Decoder, Hypothesis, InputError, Limits, OptionError, Prefixes, Source
 from longstride.contract.bundled import BUNDLED
-from longstride.contract.decoding import Finished, refilled_groups
+from longstride.contract.decoding import Finished, refilled_groups, sentence_number
 from longstride.contract.options import Range, shown
 from longstride.contract.trace import events_of
 from longstride.loaded_model import DRAFTED, LoadedModel
@@ -222,6 +222,11 @@ class Translator(LoadedModel):
         lines = [self.readable(line) for parts in texts for line in parts[::2]]  # between them, the breaks
         numbers = [number for number, parts in enumerate(texts, first_line) for _ in parts[::2]]
         ids = self.encode(lines, warn, numbers=numbers)
+        places = [
+            sentence_number(number, part)
+            for number, parts in enumerate(texts, first_line - 1)
+            for part in range(len(parts[::2]))
+        ]
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
         if min(batch, len(full)) > 1 and not trace:
@@ -239,7 +244,7 @@ class Translator(LoadedModel):
                 for group in refilled_groups([len(ids[index]) for index in some], batch)
             ]
             for group in groups:
-                source = Source.of([ids[index] for index in group], numbers=[first_line - 1 + index for index in group])
+                source = Source.of([ids[index] for index in group], numbers=[places[index] for index in group])
                 if group[0] in drafted:
                     source = replace(source, drafts=Source.of([drafted[index] for index in group]))
                 if group[0] in prefixes:
@@ -279,7 +284,7 @@ class Translator(LoadedModel):
                 if number % 2:  # what divides lines or sentences
                     yield part
                 elif part.strip():
-                    source = Source.of(self.encode([self.readable(part)]), numbers=[number // 2])
+                    source = Source.of(self.encode([self.readable(part)]), numbers=[sentence_number(0, number // 2)])
                     yield from self._streamed(source, chosen, limits)
 
         return pieces()

@@ -93,6 +93,21 @@ def test_a_run_that_stops_and_goes_on_is_one_run(
         assert not job.folder.exists()
 
 
+@settings(max_examples=6)
+@given(st.lists(st.sampled_from(["a b\nc d", *LINES]), min_size=2, max_size=8), st.integers(1, 3))
+def test_what_is_drawn_does_not_hang_on_the_shards(translator: Translator, texts: list[str], size: int) -> None:
+    """Also of records that are several lines, each of which is drawn by itself."""
+    with tempfile.TemporaryDirectory() as place:
+        path, output = Path(place) / "in.jsonl", Path(place) / "out.jsonl"
+        path.write_bytes("".join(json.dumps({"text": text}) + "\n" for text in texts).encode())
+        job = Job.of(path, output, JsonLines("text", "de"), size)
+        with job.begun({}):
+            run(job, Work(lambda: translator, "sample", {"temperature": 2.0}), here, 1, nothing)
+            job.finish()
+        found = [json.loads(line)["de"] for line in output.read_text().splitlines()]
+    assert found == [one.text for one in translator.translate(texts, "sample", temperature=2.0)]
+
+
 def test_shards_that_fail_are_tried_again(translator: Translator, source: Path) -> None:
     job, times = Job.of(source, source.with_name("out"), TextLines(), 2), [0, 0, 0, 0]
 

@@ -55,7 +55,7 @@ class Source:
     lengths: Tensor
     """[rows] int64"""
     numbers: tuple[int, ...] | None = None
-    """which sentence of the input each row is, from 0: random numbers belong to that; None: in the order they come"""
+    """which sentence of the input each row is: random numbers belong to that; None: in the order they come, from 0"""
     drafts: Source | None = None
     """of each sentence a text that its output may be like, in ids of the target, for decoders that draft by it"""
     prefixes: Prefixes | None = None
@@ -104,6 +104,16 @@ class Source:
         prefixes = None if self.prefixes is None else self.prefixes.select(chosen)
         numbers = numbers and tuple(numbers[row] for row in chosen)
         return Source(self.ids[chosen], self.lengths[chosen], numbers, drafts, prefixes)
+
+
+TEXTS = 2**40
+"""More than an input has."""
+
+
+def sentence_number(text: int, part: int) -> int:
+    """Of a line or sentence, by its text's place in the whole input and its own in the text, both from 0: what is drawn
+    for it belongs to this number, so that no other text moves it, nor how an input is cut."""
+    return text + part * TEXTS
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from functools import partial
 from time import monotonic
 
 from longstride.contract import Hypothesis, OptionError
+from longstride.contract.decoding import sentence_number
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
@@ -211,8 +212,12 @@ class Service:
         work = await self._prepared(model.translator, texts, whole)
         ids = [row for one in work for row in one.full]
         led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
-        every = [row for one in work for row in one.ids]
-        numbers = [number for number, row in enumerate(every) if row is not None]  # as `translate` counts them
+        numbers = [  # as `translate` counts them
+            sentence_number(text, part)
+            for text, one in enumerate(work)
+            for part, row in enumerate(one.ids)
+            if row is not None
+        ]
         outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers))
         return [(one, [next(outputs) for _ in one.full]) for one in work]
 
