@@ -1,8 +1,10 @@
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride import bench
@@ -11,8 +13,9 @@ from longstride.bench.page import TOPICS, sections
 from longstride.bench.records import Record, Training
 from longstride.bench.report import insert_all, render
 from longstride.contract import InputError, UsageError
+from longstride.tasks.score import LengthBin
 
-from .conftest import make_origin
+from .conftest import make_origin, make_quality
 from .test_tables import BLEU, bench_run
 
 NAME = "decoders-en-de-test-fast-device-batch-1"
@@ -52,6 +55,26 @@ def test_checking_says_what_is_stale_and_touches_nothing(tmp_path: Path, records
     render(fewer, tmp_path)
     assert not (tmp_path / "figures" / f"{NAME}-sentences.svg").exists(), "it has nothing left to show"
     assert render(fewer, tmp_path, check=True) == []
+
+
+UNSCORED = LengthBin(1, 9, 60, ())
+
+
+@settings(max_examples=6)
+@given(st.sets(st.integers(0, 5)), st.tuples(st.booleans(), st.booleans()))
+def test_records_without_scores_are_rendered_without(unscored: set[int], binned: tuple[bool, bool]) -> None:
+    """Of a whole run too, and where sources of some length have none."""
+    pytest.importorskip("matplotlib")
+    bins = [
+        tuple(UNSCORED if each else replace(UNSCORED, scores=(BLEU,)) for each in order)
+        for order in (binned, binned[::-1])
+    ]
+    made = [make_quality(name, f"{name}|v1", by_length=one) for name, one in zip(("greedy", "beam"), bins, strict=True)]
+    every = [*bench_run().records, *made]
+    with tempfile.TemporaryDirectory() as folder:
+        assert render(
+            [replace(one, scores=()) if place in unscored else one for place, one in enumerate(every)], folder
+        )
 
 
 def test_a_figure_drawn_otherwise_is_drawn_anew_but_passes_a_check(tmp_path: Path, records: list[Record]) -> None:

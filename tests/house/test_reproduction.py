@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,6 @@ def test_figures_are_made_of_records() -> None:
     assert f"{found['top'].record.counts.mean_block:.2f} at " in told(row, found)
     lost = found["top"].record.scores[0].value - found["one"].record.scores[0].value
     assert f"{lost:.2f}".replace("-", "−") in told(row, found)
+    unscored = views_of([replace(view.record, scores=()) for view in found.values()])
+    with pytest.raises(InputError, match=r"expected values for .* found one missing"):
+        told(row, dict(zip(found, unscored, strict=True)))

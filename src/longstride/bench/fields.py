@@ -199,7 +199,7 @@ FIELDS |= {
 
 def _bins(view: View) -> tuple[Any, ...]:
     bins = view.record.by_length
-    return bins[0].scores[0].signature, [(one.shortest, one.longest) for one in bins]
+    return [score.signature for score in bins[0].scores[:1]], [(one.shortest, one.longest) for one in bins]
 
 
 # Profiles: of a pass, and of a stage of it; the stage is none for what belongs to no stage.

@@ -202,12 +202,12 @@ def _looks(families: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _scored_alike(run: BenchRun) -> list[Latency]:
-    """Those that decoded the same sentences as the first baseline: scores of others cannot be compared with its."""
-    return [record for record in run.records if record.places == run.baselines[0].places]
+    """Those with scores that decoded the same sentences as the first baseline: those of others cannot be compared."""
+    return [record for record in run.records if record.scores and record.places == run.baselines[0].places]
 
 
 def _metric(run: BenchRun) -> str:
-    return run.records[0].scores[0].name
+    return _scored_alike(run)[0].scores[0].name
 
 
 def _family(record: Latency) -> str:

@@ -16,8 +16,9 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import Any, Literal, get_args
 
-from longstride.bench import fields, paper_fields  # noqa: F401  (they make the fields that rows name)
+from longstride.bench import paper_fields  # noqa: F401  (it makes fields that rows name)
 from longstride.bench.comparison import speed_up
+from longstride.bench.fields import minus, over
 from longstride.bench.records import Contrastive, Curves, Record
 from longstride.bench.view import FIELDS, Scope, View
 from longstride.contract import InputError
@@ -116,9 +117,9 @@ def told(row: Entry, views: dict[str, View]) -> str:
     for name, (one, other) in row.times.items():
         made[name] = speed_up(views[one].record, views[other].record)
     for name, (one, other) in row.minus.items():
-        made[name] = everything[one] - everything[other]
+        made[name] = minus(everything[one], everything[other])
     for name, (one, other) in row.over.items():
-        made[name] = everything[one] / everything[other]
+        made[name] = over(everything[one], everything[other])
     text = View(None, Scope(), **made).told(row.ours)
     if text is None:
         raise InputError(f"{NAME}.toml, {row.paper}, {row.there}: expected values for {row.ours!r}, found one missing.")
@@ -162,7 +163,8 @@ def _by_curve(view: View, values: Any) -> dict[str, dict[str, float]] | None:
 def _by_length_ends(view: View) -> dict[str, float]:
     """The leading score of the shortest and of the longest sources."""
     bins = view.record.by_length
-    return {"first": bins[0].scores[0].value, "last": bins[-1].scores[0].value}
+    ends = zip(("first", "last"), (*bins[:1], *bins[-1:]), strict=False)
+    return {name: one.scores[0].value for name, one in ends if one.scores}
 
 
 def _right_apart(view: View) -> dict[str, float] | None:
