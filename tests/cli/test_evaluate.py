@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +358,17 @@ def test_summaries_are_scored_by_rouge(run: Run, model: Path, pairs: tuple[Path,
     assert recorded.against[0].comparison.metric == "ROUGE-L"
     refused = run(*command(model, pairs), "-r", pairs[1], "--task", "summarization")
     assert "--task summarization expects one --reference, found 2." in refused.error
+
+
+def test_intervals_are_kept_where_asked_for(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    told = json.loads(run(*command(model, pairs), "--intervals", "--record", file).out)
+    assert run(*command(model, pairs), "--record", file).code == 0
+    asked, plain = read_records([file])
+    assert isinstance(asked, Quality)
+    assert isinstance(plain, Quality)
+    assert [asdict(one) for one in asked.intervals] == told["intervals"] != []
+    assert plain.intervals == ()
 
 
 def test_tokenized_bleu_stands_beside_13a(run: Run, model: Path, pairs: tuple[Path, Path]) -> None:

@@ -34,6 +34,7 @@ from longstride.bench.record_parts import (
     WorkloadTag,
 )
 from longstride.contract import Limits, OptionError
+from longstride.tasks.bootstrap import Interval
 from longstride.tasks.contrastive import Cell
 from longstride.tasks.likelihood import MutualInformation
 from longstride.tasks.score import LengthBin, Score
@@ -133,6 +134,8 @@ class Quality(OfDecoder):
     """from short to long sources, where asked for"""
     mutual_information: MutualInformation | None = None
     """between words that the model predicts independently, where asked for"""
+    intervals: tuple[Interval, ...] = ()
+    """of the scores that systems are compared by, where asked for"""
 
 
 @dataclass(frozen=True)

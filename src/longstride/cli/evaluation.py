@@ -213,6 +213,7 @@ def quality_record(
         against=tuple(against),
         by_length=result.by_length,
         mutual_information=result.information,
+        intervals=result.intervals,
         options=setting.options,
         **about,
     )
