@@ -110,6 +110,20 @@ def test_a_device_is_written_to_and_stays(run: Run, model: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["bench", "evaluate", "profile"])
+def test_records_go_to_no_named_pipe(run: Run, model: Path, tmp_path: Path, name: str) -> None:
+    """Whoever opens one that nobody reads waits forever, when all the work is done."""
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # so that this waits for nobody should it fail
+    (tmp_path / "link").symlink_to("pipe")
+    option = "-o" if name == "bench" else "--record"
+    for path in (tmp_path / "pipe", tmp_path / "link"):
+        ran = run(*command(name, model, tmp_path), option, path)
+        assert (ran.code, ran.out) == (2, "")
+        assert f"{path}: expected a file to append records to, found a pipe or the like." in ran.error
+    os.close(reading)
+
+
+@pytest.mark.parametrize("name", ["bench", "evaluate", "profile"])
 def test_figures_that_cannot_be_written_are_told_and_kept(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from longstride.bench.records import KINDS, Record
 from longstride.contract import InputError, LongstrideError, OptionError, WorkError
 from longstride.contract.options import as_dict, parse
-from longstride.text.files import check_writable, output_file, parse_json, regular_target
+from longstride.text.files import check_writable, opens_at_once, output_file, parse_json, regular_target
 
 SCHEMA = 1
 
@@ -69,9 +69,12 @@ def read_records(paths: Iterable[str | Path]) -> list[Record]:
 
 
 def check_records(*paths: str | Path | None) -> None:
-    """Refuse files that records could not be appended to, before the work: not writable, or holding something else."""
+    """Refuse files that records could not be appended to, before the work: not writable, or holding something else; and
+    pipes, which may wait forever after it."""
     check_writable(*paths)
     for path in paths:
+        if path is not None and not opens_at_once(path):
+            raise OptionError(f"{path}: expected a file to append records to, found a pipe or the like.")
         there = regular_target(path) if path is not None else None
         if there is not None and there.exists():
             read_records([path or there])

@@ -157,6 +157,13 @@ def regular_target(path: _Path) -> Path | None:
     return target.path if target.whole else None
 
 
+def opens_at_once(path: _Path) -> bool:
+    """Whether writing to `path` can begin without another process: not a pipe that has a name, which waits for whoever
+    reads it; what is open already, /dev/stdout say, may be one."""
+    target = _target(path)
+    return target.whole or target.descriptor is not None or stat.S_ISCHR(os.stat(target.path).st_mode)
+
+
 def read_regular(path: _Path) -> bytes:
     """All bytes of a file; OSError where it is a FIFO or a device, which need never end."""
     mode = os.stat(path).st_mode
