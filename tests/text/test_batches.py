@@ -70,21 +70,6 @@ def test_seed_and_epoch_fix_the_order_and_skipping_goes_on_in_it(lengths, option
     assert members(list(second.epoch(epoch, skip))) == whole[skip:]
 
 
-@given(lengths=corpora, options=options, world=st.integers(1, 4))
-def test_ranks_stay_in_step_and_share_the_epoch(lengths, options: BatchOptions, world: int) -> None:
-    corpus = corpus_of(lengths)
-    whole = members(list(TokenBatches(corpus, options).epoch(1)))
-    ranks = [TokenBatches(corpus, options, rank, world) for rank in range(world)]
-    shares = [members(list(rank.epoch(1))) for rank in ranks]
-    assert {len(share) for share in shares} == {ranks[0].batches_in(1)}
-    interleaved = [batch for step in zip(*shares, strict=True) for batch in step]
-    assert interleaved[: len(whole)] == whole
-    assert len(interleaved) - len(whole) < world
-    repeats = interleaved[len(whole) :]
-    assert repeats == [whole[place % len(whole)] for place in range(len(repeats))]
-    assert members(list(ranks[-1].epoch(1, skip=1))) == shares[-1][1:]
-
-
 def many(pairs: int = 4000, seed: int = 0) -> BinarizedCorpus:
     rng = np.random.default_rng(seed)
     sources = rng.integers(2, 30, pairs)
@@ -143,8 +128,6 @@ def test_what_cannot_be_batched_is_refused() -> None:
     corpus = corpus_of([(3, 9)])
     with pytest.raises(OptionError, match="tokens expects at least 9"):
         TokenBatches(corpus, BatchOptions(tokens=8))
-    with pytest.raises(OptionError, match="rank expects 0 to 1"):
-        TokenBatches(corpus, rank=2, world=2)
     with pytest.raises(InputError, match="empty"):
         TokenBatches(BinarizedCorpus.from_pairs([]))
 

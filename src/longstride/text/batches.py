@@ -74,22 +74,14 @@ class Waste:
 
 
 class TokenBatches(BatchSource):
-    """Batches of a corpus. Rank r of `world` takes batches r, r + world, r + 2 world and so on of the same order.
+    """Batches of a corpus. Nothing is ever dropped."""
 
-    Every rank gets the same number of batches: where `world` does not divide it, the first batches of the epoch are
-    used a second time at its end. Nothing is ever dropped.
-    """
-
-    def __init__(
-        self, corpus: BinarizedCorpus, options: BatchOptions | None = None, rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, corpus: BinarizedCorpus, options: BatchOptions | None = None) -> None:
         """Lay out the batches of `corpus`; refuses one with a sentence longer than the budget."""
         options = options or BatchOptions()
-        if not 0 <= rank < world:
-            raise OptionError(f"rank expects 0 to {world - 1} (world is {world}), found {rank}.")
         if len(corpus) == 0:
             raise InputError("Expected a corpus with at least one pair, found an empty one.")
-        self._corpus, self._options, self._rank, self._world = corpus, options, rank, world
+        self._corpus, self._options = corpus, options
         source, target = corpus.source.lengths, corpus.target.lengths
         longest = int(_size(source, target, options).max())
         if longest > options.tokens:
@@ -102,18 +94,17 @@ class TokenBatches(BatchSource):
         self._layout, self._starts = _lay_out(source[by_shape], target[by_shape], options)
 
     def batches_in(self, number: int) -> int:
-        """How many batches this rank has in an epoch; it is the same for all."""
-        return -(-(len(self._starts) - 1) // self._world)
+        """How many batches an epoch has; it is the same for all."""
+        return len(self._starts) - 1
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """This rank's batches of an epoch, leaving out the first `skip` without building them."""
+        """The batches of an epoch, leaving out the first `skip` without building them."""
         order, members = self._drawn(number)
-        for index in range(skip, self.batches_in(number)):
-            batch = order[(self._rank + index * self._world) % len(order)]
+        for batch in order[skip:]:
             yield self._build(members[self._starts[batch] : self._starts[batch + 1]])
 
     def waste(self) -> Waste:
-        """Padding and fill over all batches of an epoch, whatever the rank."""
+        """Padding and fill over all batches of an epoch."""
         members = self._drawn(0)[1]
         source, target = self._corpus.source.lengths[members], self._corpus.target.lengths[members]
         rows = np.diff(self._starts)
