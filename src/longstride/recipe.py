@@ -41,7 +41,6 @@ from longstride.recipe_origin import Origin
 from longstride.registry import DECODERS, PARTS, find, part_builder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.lengths import LengthRegression
-from longstride.systems.draft_verify.shortlist import ShortlistOptions
 from longstride.systems.draft_verify.shortlist_counts import count as count_shortlist
 from longstride.tasks.summarization import Rouge
 from longstride.tasks.translation import translation_metrics
@@ -204,9 +203,9 @@ def run(
         parts = kind.parts(model)
         if recipe.shortlist and any("shortlist" in DECODERS[name].optional for name in kind.decoders):
             tell.message("Counting the shortlist that drafts are made of on processors.")
-            listed = ShortlistOptions(tokenizer.size, tokenizer.size, recipe.shortlist, special=objective.special)
-            counted = count_shortlist(train, listed, shared=True, device=team.device)
-            parts["shortlist"] = Part("shortlist", listed, counted)
+            sides = (tokenizer, tokenizer)
+            counted = count_shortlist(train, *sides, recipe.shortlist, objective.special, device=team.device)
+            parts["shortlist"] = Part("shortlist", counted.options, counted)
         decoders = {name: DecoderConfig(DECODERS[name].played_by(parts)) for name in kind.offered(model)}
         theirs = home.decoders if home is not None else {}
         for name in {"greedy", "beam"} & decoders.keys() & theirs.keys():  # what a base asks for is asked for still

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import DEFAULT_IDS, EOS, Limits, ModelFolderError, OptionError, Source
+from longstride.contract import DEFAULT_IDS, EOS, RESERVED, Limits, ModelFolderError, OptionError, Source
 from longstride.model_folder import ModelFolder
 from longstride.runtime.eager import EagerRunner
 from longstride.search.options import BeamOptions
@@ -23,6 +23,7 @@ from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOpti
 from longstride.systems.draft_verify.shortlist import Chooser, Shortlist, ShortlistOptions
 from longstride.systems.draft_verify.shortlist_counts import count
 from longstride.text.binarized import BinarizedCorpus
+from longstride.text.tokenizer import WordsTokenizer
 from longstride.translator import load
 from longstride.verification.acceptance import Rule
 from tests.decoding.drafters import KINDS, tiny_drafter
@@ -184,17 +185,22 @@ def test_no_output_hangs_on_a_shortlist(options: DraftVerifyOptions) -> None:
 
 PAIRS = [([5, 6], [7, 8]), ([6], [8]), ([5], [7]), ([5], [7]), ([6, 5], [8, 7])] * 3
 """7 stands for 5, 8 for 6."""
+ONE, OTHER = (WordsTokenizer([*RESERVED, *letters]) for letters in ("abcdef", "ghijkl"))
+
+
+def counted(pairs: list[tuple[list[int], list[int]]], target: WordsTokenizer = OTHER) -> Shortlist:
+    return count(BinarizedCorpus.from_pairs(pairs), ONE, target, 3, DEFAULT_IDS)
 
 
 def test_words_that_stand_for_words_are_counted() -> None:
-    pairs = BinarizedCorpus.from_pairs([*PAIRS, ([], [9]), ([9], [])])
-    made = count(pairs, ShortlistOptions(VOCABULARY, VOCABULARY, 3, 4), shared=False)
+    pairs = [*PAIRS, ([], [9]), ([9], [])]
+    made = counted(pairs)
     assert made.words[5].tolist() == [7, EOS, EOS]
     assert made.words[6].tolist() == [8, EOS, EOS]
     assert made.words[9].tolist() == [EOS] * 3
     assert made.usual[:2].tolist() == [7, 8]
     made.check_weights()
-    itself = count(pairs, ShortlistOptions(VOCABULARY, VOCABULARY, 3, 20), shared=True)
+    itself = counted(pairs, ONE)
     assert itself.words[5].tolist() == [7, 5, EOS]
     assert itself.words[9].tolist() == [9, EOS, EOS]
 
@@ -202,12 +208,12 @@ def test_words_that_stand_for_words_are_counted() -> None:
 def test_seldom_words_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor more pairs read than there is time for."""
     monkeypatch.setattr(shortlist_counts, "KINDS", 1)
-    made = count(BinarizedCorpus.from_pairs(PAIRS), ShortlistOptions(VOCABULARY, VOCABULARY, 3), shared=False)
+    made = counted(PAIRS)
     assert made.words[5].tolist() == [7, EOS, EOS]
     assert made.words[6].tolist() == [EOS] * 3
     monkeypatch.setattr(shortlist_counts, "PAIRS", 2)
-    assert count(BinarizedCorpus.from_pairs(PAIRS[:4]), made.options, shared=False).words.shape == (VOCABULARY, 3)
-    assert count(BinarizedCorpus.from_pairs([([], [])]), made.options, shared=False).words.eq(EOS).all()
+    assert counted(PAIRS[:4]).words.shape == (VOCABULARY, 3)
+    assert counted([([], [])]).words.eq(EOS).all()
 
 
 # --- in folders ------------------------------------------------------------------------------------------------------

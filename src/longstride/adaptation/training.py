@@ -32,7 +32,6 @@ from longstride.ops.kernels import train_with
 from longstride.registry import DECODERS, part_builder
 from longstride.systems.draft_verify.kept import count_ids
 from longstride.systems.draft_verify.objective import DrafterObjectiveOptions
-from longstride.systems.draft_verify.shortlist import ShortlistOptions
 from longstride.systems.draft_verify.shortlist_counts import count as count_shortlist
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
@@ -172,7 +171,8 @@ def train(
     listed = {}
     if options.shortlist:
         tell.message("Counting the shortlist that trees are drafted from on processors.")
-        listed = {SHORTLIST: _shortlist(folder, pairs, options.shortlist, device)}
+        counted = count_shortlist(pairs, *folder.tokenizers(), options.shortlist, folder.special, device=device)
+        listed = {SHORTLIST: Part(SHORTLIST, counted.options, counted)}
     _write(work.folder / "drafted", {**kind.parts(built.cpu()), **listed}, folder)
     return {
         "updates": result.step,
@@ -274,13 +274,6 @@ def _fitting(
     # Compiling is done once: where it takes most of a few minutes, half of them are left for training all the same.
     left = 60 * max(options.minutes - (time.perf_counter() - begun) / 60, options.minutes / 2)
     return {"updates": max(CHECKPOINTS, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
-
-
-def _shortlist(folder: ModelFolder, pairs: BinarizedCorpus, each: int, device: torch.device) -> Part:
-    source, target = folder.tokenizers()
-    options = ShortlistOptions(target.size, source.size, each, special=folder.special)
-    made = count_shortlist(pairs, options, source.sha256 == target.sha256, device=device)
-    return Part(SHORTLIST, options, made)
 
 
 def _write(path: Path, parts: dict[str, Part], folder: ModelFolder) -> None:

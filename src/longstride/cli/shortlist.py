@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +34,6 @@ def shortlist(
     from longstride.model_folder import DecoderConfig, Part
     from longstride.registry import DECODERS
     from longstride.runtime.choosing import check_device
-    from longstride.systems.draft_verify.shortlist import ShortlistOptions
     from longstride.systems.draft_verify.shortlist_counts import count
     from longstride.text.binarized import binarize
     from longstride.text.filtering import LengthFilter
@@ -56,9 +56,8 @@ def shortlist(
             target_tokenizer=of_target,
             progress=lambda done: shown.to("tokenizing", done, 0),
         )
-        options = ShortlistOptions(of_target.size, of_source.size, each, special=folder.special)
-        shared = of_source.sha256 == of_target.sha256
-        made = count(pairs, options, shared, device=place, progress=lambda *at: shown.to("aligning", *at))
+        aligning = partial(shown.to, "aligning")
+        made = count(pairs, of_source, of_target, each, folder.special, device=place, progress=aligning)
         assert pairs.manifest is not None
         provenance = {
             "pairs": len(pairs),
@@ -66,6 +65,6 @@ def shortlist(
             "target_sha256": pairs.manifest.target_sha256,
             "commit": commit()[0],
         }
-    part, roles = Part("shortlist", options, made), DecoderConfig({"shortlist": "shortlist"})
+    part, roles = Part("shortlist", made.options, made), DecoderConfig({"shortlist": "shortlist"})
     model_folder.drop_in(folder.path, "shortlist", part, dict.fromkeys(takers, roles), provenance)
     say(f"A shortlist of {provenance['pairs']:,} pairs: {folder.path}")

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from longstride.contract import SpecialIds
 from longstride.systems.draft_verify.shortlist import Shortlist, ShortlistOptions
 from longstride.text.binarized import BinarizedCorpus
 from longstride.text.fast_align import Words, align
+from longstride.text.tokenizer import Tokenizer
 
 Integers = npt.NDArray[np.integer[Any]]
 
@@ -23,17 +25,20 @@ KINDS = 16_384
 
 def count(
     pairs: BinarizedCorpus,
-    options: ShortlistOptions,
-    shared: bool,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    each: int,
+    special: SpecialIds,
     *,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Shortlist:
-    """Align pairs, all ids of which the options' vocabularies have, and count them.
+    """Align pairs of ids of these tokenizers and count them.
 
-    `shared`: an id means the same on both sides, so that each is among those listed for it: names are copied.
+    Where an id means the same on both sides, each is among those listed for it: names are copied.
     """
-    made, eos = Shortlist(options), options.special.eos
+    options = ShortlistOptions(target_tokenizer.size, source_tokenizer.size, each, special=special)
+    made, eos = Shortlist(options), special.eos
     taken = np.flatnonzero((pairs.source.lengths > 1) & (pairs.target.lengths > 1))  # words on both sides
     if not len(taken):
         return made
@@ -46,7 +51,7 @@ def count(
     x, y = source.ids[np.where(links >= 0, first + links, 0)], target.ids
     known = (links >= 0) & (x != eos) & (y != eos)
     _fill(made.words.numpy(), x[known], y[known], options.vocabulary)
-    if shared:
+    if source_tokenizer.sha256 == target_tokenizer.sha256:
         _list_itself(made.words.numpy(), eos)
     ranked = np.bincount(target.ids, minlength=options.vocabulary).argsort(kind="stable")[::-1]
     made.usual.numpy()[: len(ranked)] = ranked[: options.usual]
