@@ -78,7 +78,7 @@ def main() -> None:
             sys.exit(f"error: {PICTURE.name} is not what its records say; `make report` draws it.")
         return
     with written_whole(PICTURE) as temporary:
-        temporary.write_bytes(found.svg())
+        temporary.write_text(found.svg(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -87,14 +87,8 @@ class Picture:
         told = [STYLE, self.name, self.title, self.told, self.height, _rounded(self.shown)]
         return hashlib.sha256(json.dumps(told, ensure_ascii=True).encode()).hexdigest()
 
-    def svg(self) -> bytes:
-        """The figure as SVG, its digest in a comment."""
-        drawn = self.rendered("svg").decode()
-        start = drawn.index("<svg")
-        return (drawn[:start] + marker(self.digest) + "\n" + drawn[start:]).encode()
-
-    def rendered(self, form: str = "png") -> bytes:
-        """The bytes of a file; the same drawing gives the same bytes."""
+    def svg(self) -> str:
+        """The figure as SVG, its digest in a comment; the same drawing gives the same text."""
         try:
             import matplotlib
             from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -110,11 +104,11 @@ class Picture:
             title = textwrap.fill(self.title, TITLE) if figure.legends else self.title
             figure.suptitle(title, x=0.01, ha="left")
             figure.supxlabel(self.told, x=0.01, ha="left", color=MIDDLE)
-            buffer = io.BytesIO()
+            buffer = io.StringIO()
             # A date or a version in the file would make every rendering differ from the last.
-            metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-            figure.savefig(buffer, format=form, dpi=160, metadata=metadata)
-        return buffer.getvalue()
+            figure.savefig(buffer, format="svg", dpi=160, metadata={"Date": None, "Creator": None})
+        head, _, body = buffer.getvalue().partition("<svg")
+        return f"{head}{marker(self.digest)}\n<svg{body}"
 
 
 def marker(digest: str) -> str:

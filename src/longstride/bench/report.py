@@ -116,7 +116,7 @@ def _way(start: Path, goal: Path) -> str:
 def _drawn(plot: Picture, current: bool) -> str | None:
     """The figure; none where it cannot be drawn here and need not be."""
     try:
-        return plot.svg().decode()
+        return plot.svg()
     except UsageError:  # there is no matplotlib
         if current:
             return None
