@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longstride.contract import Program
 from longstride.runtime.native.runner import NativeRunner
 from longstride.systems.draft_verify import passes, programs
 from longstride.systems.draft_verify.model import Drafter
@@ -64,14 +63,14 @@ def drafting(runner: NativeRunner, vocabulary: int, kept: int | None) -> Callabl
         found = run(own, length, *rest)
         return drafter.verifiers(drafter.followed(found.hidden, own, length, found.newest))
 
-    spec = programs.graph_spec(drafter, function, "ids", (torch.int64, ("rows", "block")))
+    program = programs.traced_pass("draft-ids", drafter, function, {"ids": (torch.int64, ("rows", "block"))})
     memory = drafter.encode_source(
         torch.zeros(1, SOURCE, dtype=torch.int64), torch.tensor([SOURCE]), torch.randn(1, SOURCE, options.width)
     )
     tokens, length = torch.full((1, COLUMNS), 7), torch.tensor([COMMITTED])
     slots = drafter.mask_slots(tokens[:, :SOURCE], torch.tensor([SOURCE]), COLUMNS)
     cache = drafter.new_cache(1, COLUMNS + BLOCK)
-    return runner.bound(Program("draft-ids", function, spec), tokens, length, 5, BLOCK, slots, cache, memory)
+    return runner.bound(program, tokens, length, 5, BLOCK, slots, cache, memory)
 
 
 if __name__ == "__main__":

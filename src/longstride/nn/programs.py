@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.transformer import Transformer
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import traced
 
 F32, I64, BOOL = torch.float32, torch.int64, torch.bool
 
@@ -26,21 +26,13 @@ LAYERED = frozenset({"keys", "values", "memory_keys", "memory_values"})
 def encode_source(model: Transformer) -> Program:
     """(ids [rows, source], lengths [rows]) -> EncoderState"""
     o = model.options
-    inputs: Specification = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))}
-    return Program(
+    return traced(
         "remember",
         model.encode_source,
-        GraphSpec(
-            modules=(model,),
-            feeds=lambda ids, lengths: Feeds({"ids": ids, "lengths": lengths}),
-            inputs=inputs,
-            state={},
-            outputs=memory_outputs(o.decoder_layers, o.heads, o.head_width, o.width),
-            record=recorded(
-                model.encode_source, inputs, {}, lambda given: (given["ids"], given["lengths"]), named_memory
-            ),
-            result=lambda found, feeds: EncoderState(found["keys"], found["values"], found["visible"], found["states"]),
-        ),
+        (model,),
+        {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))},
+        memory_outputs(o.decoder_layers, o.heads, o.head_width, o.width),
+        result=lambda found, feeds: EncoderState(found["keys"], found["values"], found["visible"], found["states"]),
     )
 
 
@@ -58,22 +50,16 @@ def verify(
         hidden = model.extend(ids, start, cache, memory, **tree)
         return model.logits(hidden if choose is None else choose(hidden)), hidden
 
-    inputs, state = step_inputs(model, "rows"), cache_state(o.decoder_layers, o.heads, o.head_width)
-    return Program(
+    return traced(
         "verify",
         function,
-        GraphSpec(
-            modules=(model, *chooser),
-            feeds=step_feeds,
-            inputs=inputs,
-            state=state,
-            outputs={"logits": (F32, ("rows", "step", o.vocabulary)), "hidden": (F32, ("rows", "step", o.width))},
-            record=recorded(
-                function, inputs, state, step_arguments, lambda found: {"logits": found[0], "hidden": found[1]}
-            ),
-            result=lambda found, feeds: (found["logits"], found["hidden"]),
-            layered=LAYERED,
-        ),
+        (model, *chooser),
+        step_inputs(model, "rows"),
+        {"logits": (F32, ("rows", "step", o.vocabulary)), "hidden": (F32, ("rows", "step", o.width))},
+        state=cache_state(o.decoder_layers, o.heads, o.head_width),
+        feeds=step_feeds,
+        arguments=step_arguments,
+        layered=LAYERED,
     )
 
 
@@ -87,20 +73,16 @@ def extend(model: Transformer) -> Program:
     def function(ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, span: int | None = None) -> Tensor:
         return model.logits(model.extend(ids, start, cache, memory, span=span))
 
-    inputs, state = step_inputs(model, "sources"), cache_state(o.decoder_layers, o.heads, o.head_width)
-    return Program(
+    return traced(
         "extend",
         function,
-        GraphSpec(
-            modules=(model,),
-            feeds=step_feeds,
-            inputs=inputs,
-            state=state,
-            outputs={"logits": (F32, ("rows", "step", o.vocabulary))},
-            record=recorded(function, inputs, state, step_arguments, lambda found: {"logits": found}),
-            result=lambda found, feeds: found["logits"],
-            layered=LAYERED,
-        ),
+        (model,),
+        step_inputs(model, "sources"),
+        {"logits": (F32, ("rows", "step", o.vocabulary))},
+        state=cache_state(o.decoder_layers, o.heads, o.head_width),
+        feeds=step_feeds,
+        arguments=step_arguments,
+        layered=LAYERED,
     )
 
 
@@ -115,11 +97,6 @@ def memory_outputs(layers: int, heads: int, head: int, width: int) -> dict[str, 
         "visible": (BOOL, ("rows", "source")),
         "states": (F32, ("rows", "source", width)),
     }
-
-
-def named_memory(memory: EncoderState) -> dict[str, Any]:
-    """A memory by the names of its parts."""
-    return {"keys": memory.keys, "values": memory.values, "visible": memory.visible, "states": memory.states}
 
 
 def memory_inputs(

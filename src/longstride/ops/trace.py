@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from longstride.contract import Feeds, GraphSpec, Program
 from longstride.ops.graph_builder import GraphBuilder, Handle
 from longstride.ops.size import Size, TraceError
 
@@ -255,21 +256,29 @@ def axis_of(x: Value, dim: int) -> int:
 Specification = Mapping[str, tuple[torch.dtype, tuple[str | int, ...]]]
 """Name -> type and shape; a length that differs from call to call has a name, the same wherever it is the same."""
 
-Record = Callable[[GraphBuilder, Mapping[str, Any]], dict[str, Any]]
-"""(builder, handles of all inputs and states by name) -> handles of all outputs, and the new ones of all states"""
 
-
-def recorded(
+def traced(
+    name: str,
     function: Callable[..., Any],
+    modules: tuple[nn.Module, ...],
     inputs: Specification,
-    state: Specification,
-    arguments: Callable[[Mapping[str, Any]], tuple[Any, ...]],
-    results: Callable[[Any], Mapping[str, Any]],
-) -> Record:
-    """Run `function` on values: `arguments` makes what it takes of them, `results` names what it gives.
+    outputs: Specification,
+    *,
+    state: Specification | None = None,
+    feeds: Callable[..., Feeds] | None = None,
+    arguments: Callable[[Mapping[str, Any]], tuple[Any, ...]] | None = None,
+    results: Callable[[Any], Mapping[str, Any]] | None = None,
+    result: Callable[[Mapping[str, Tensor], Feeds], Any] | None = None,
+    layered: frozenset[str] = frozenset(),
+    settings: tuple[Hashable, ...] = (),
+) -> Program:
+    """A program whose graph is its function, run on values: `arguments` makes what it takes of inputs and states by
+    name, `results` names what it gives. What the others are, :class:`GraphSpec` says.
 
-    What has layers for its first dimension comes as a list of handles, one a layer.
+    Unless told otherwise it takes its inputs in order, and gives its one output or a tuple of them; what is traced may
+    also give anything that has them for attributes.
     """
+    state = state or {}
 
     def record(builder: GraphBuilder, given: Mapping[str, Any]) -> dict[str, Any]:
         tracer = Tracer(builder)
@@ -278,11 +287,27 @@ def recorded(
             name: _placeholder(tracer, given[name], dtype, shape, sizes)
             for name, (dtype, shape) in {**inputs, **state}.items()
         }
-        found = results(function(*arguments(values)))
+        found = function(*(arguments(values) if arguments else (values[name] for name in inputs)))
+        every = results(found) if results else named(found)
         new = {name: _handles(values[name]) for name in state}
-        return {**{name: value.handle for name, value in found.items()}, **new}
+        return {**{name: value.handle for name, value in every.items()}, **new}
 
-    return record
+    def named(found: Any) -> dict[str, Any]:
+        if len(outputs) == 1:
+            return dict.fromkeys(outputs, found)
+        if isinstance(found, tuple):
+            return dict(zip(outputs, found, strict=True))
+        return {name: getattr(found, name) for name in outputs}
+
+    def in_order(found: Mapping[str, Tensor], feeds: Feeds) -> Any:
+        every = tuple(found[name] for name in outputs)
+        return every[0] if len(every) == 1 else every
+
+    def fed(*given: Tensor) -> Feeds:
+        return Feeds(dict(zip(inputs, given, strict=True)))
+
+    spec = GraphSpec(modules, feeds or fed, inputs, state, outputs, record, result or in_order, layered, settings)
+    return Program(name, function, spec)
 
 
 def _placeholder(

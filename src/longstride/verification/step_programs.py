@@ -17,7 +17,7 @@ from longstride.contract import Feeds, GraphSpec, Program
 from longstride.contract.running import Shape
 from longstride.engine.outputs import Rows
 from longstride.nn.programs import cache_of, memory_feeds, memory_of
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.verification.drafting import DrafterGraph, Proposal
 from longstride.verification.step import Batch, StepResult, StepSlots, VerifyStep
 
@@ -44,7 +44,7 @@ def whole(step: VerifyStep, block: int) -> Program:
     drafter, verify = step.drafter.graph, step.verifier.graph
     if drafter is None or verify is None or step.judges_apart:
         return Program("step", run)
-    return Program("step", run, _spec(step, run, verify, block, drafter))
+    return _traced("step", step, run, verify, block, drafter)
 
 
 def verifying(step: VerifyStep, block: int, tree: bool) -> Program:
@@ -54,9 +54,8 @@ def verifying(step: VerifyStep, block: int, tree: bool) -> Program:
         assert batch.proposal is not None
         return step.verify(batch, batch.proposal)
 
-    verify = step.verifier.graph
-    spec = None if verify is None else _spec(step, run, verify, block, None, tree)
-    return Program("verify-tree" if tree else "verify-step", run, spec)
+    name, verify = "verify-tree" if tree else "verify-step", step.verifier.graph
+    return Program(name, run) if verify is None else _traced(name, step, run, verify, block, None, tree)
 
 
 def reading(step: VerifyStep, block: int, drafts: bool, tree: bool = False) -> Program:
@@ -71,10 +70,11 @@ def reading(step: VerifyStep, block: int, drafts: bool, tree: bool = False) -> P
     name = "read-tree" if tree else "read-draft" if drafts else "read-step"
     if verify is None or (drafts and drafter is None):
         return Program(name, run)
-    return Program(name, run, _spec(step, run, verify, block, drafter, tree, judged=False))
+    return _traced(name, step, run, verify, block, drafter, tree, judged=False)
 
 
-def _spec(
+def _traced(
+    name: str,
     of: VerifyStep,
     run: Callable[[Batch], Any],
     verify: GraphSpec,
@@ -82,8 +82,8 @@ def _spec(
     drafter: DrafterGraph | None,
     tree: bool = False,
     judged: bool = True,
-) -> GraphSpec:
-    """The graph's, of a whole iteration or without the drafter's part; or of what comes before judging."""
+) -> Program:
+    """A whole iteration, or one without the drafter's part; or what comes before judging."""
     step, tells = block + 1, judged and drafter is None and of.drafter.observes
     own = {} if drafter is None else {**_prefixed(drafter.inputs), **_prefixed(drafter.state)}
     inputs = {name: value for name, value in verify.inputs.items() if name not in ("ids", "start")}
@@ -183,13 +183,16 @@ def _spec(
         return done if drafter is not None else (done, found.get("hidden"))
 
     layered = verify.layered | (frozenset() if drafter is None else {OF_DRAFT + name for name in drafter.layered})
-    return GraphSpec(
-        modules=(*verify.modules, *(() if drafter is None or not block else drafter.modules)),
-        feeds=feeds,
-        inputs=inputs,
+    return traced(
+        name,
+        run,
+        (*verify.modules, *(() if drafter is None or not block else drafter.modules)),
+        inputs,
+        outputs,
         state=state,
-        outputs=outputs,
-        record=recorded(run, inputs, state, lambda given: (batch_of(given),), results),
+        feeds=feeds,
+        arguments=lambda given: (batch_of(given),),
+        results=results,
         result=result,
         layered=frozenset(name for name in layered if name in inputs or name in state),
         settings=(

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn import programs
 from longstride.nn.transformer import Transformer
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.systems.blockwise.model import Heads
 
 
@@ -41,20 +41,13 @@ def predict(model: Transformer, heads: Heads, k: int) -> Program:
     def feeds(hidden: Tensor, newest: Tensor, forbidden: Tensor) -> Feeds:
         return Feeds({"hidden": hidden, wanted: newest if linked else forbidden})
 
-    spec = GraphSpec(
-        modules=(model, heads),
+    return traced(
+        "heads",
+        function,
+        (model, heads),
+        inputs,
+        {"ids": (torch.int64, ("rows", k - 1))},
         feeds=feeds,
-        inputs=inputs,
-        state={},
-        outputs={"ids": (torch.int64, ("rows", k - 1))},
-        record=recorded(
-            function,
-            inputs,
-            {},
-            lambda given: (given["hidden"], given.get("newest"), given.get("forbidden")),
-            lambda found: {"ids": found},
-        ),
-        result=lambda found, feeds: found["ids"],
+        arguments=lambda given: (given["hidden"], given.get("newest"), given.get("forbidden")),
         settings=(k,),
     )
-    return Program("heads", function, spec)

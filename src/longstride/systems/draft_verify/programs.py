@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import (
     F32,
@@ -24,7 +24,7 @@ from longstride.nn.programs import (
     memory_outputs,
 )
 from longstride.nn.transformer import Transformer
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.systems.draft_verify import passes
 from longstride.systems.draft_verify.model import Drafter, verifier_states
 from longstride.systems.draft_verify.passes import Pass
@@ -63,9 +63,18 @@ def encode_source(drafter: Drafter, verifier: Transformer, from_states: bool) ->
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> tuple[EncoderState, Tensor]:
         return EncoderState(found["keys"], found["values"], found["visible"]), found["mask_slots"]
 
-    record = recorded(function, inputs, {}, arguments, results)
-    spec = GraphSpec((drafter, verifier), feeds, inputs, {}, outputs, record, result, settings=(reads_states,))
-    return Program("remember-draft", function, spec)
+    return traced(
+        "remember-draft",
+        function,
+        (drafter, verifier),
+        inputs,
+        outputs,
+        feeds=feeds,
+        arguments=arguments,
+        results=results,
+        result=result,
+        settings=(reads_states,),
+    )
 
 
 def draft(drafter: Drafter, run: Pass | None = None) -> Program:
@@ -81,14 +90,11 @@ def draft(drafter: Drafter, run: Pass | None = None) -> Program:
         found = run(tokens, length, *rest)
         return drafter.drafted(found.hidden, tokens, length, found.newest)
 
-    logits = (F32, ("rows", "block", len(drafter.output_weight)))
-    return Program("draft", function, graph_spec(drafter, function, "logits", logits))
+    return traced_pass("draft", drafter, function, {"logits": (F32, ("rows", "block", len(drafter.output_weight)))})
 
 
-def graph_spec(
-    drafter: Drafter, function: Callable[..., Tensor], name: str, output: tuple[torch.dtype, tuple[Any, ...]]
-) -> GraphSpec:
-    """How a function of such arguments, with this one output, is traced."""
+def traced_pass(name: str, drafter: Drafter, function: Callable[..., Tensor], output: Specification) -> Program:
+    """A program of a function of such arguments, with one output."""
     o = drafter.options
     shape = (o.decoder_layers, o.heads, o.width // o.heads)
     inputs: Specification = {
@@ -99,7 +105,6 @@ def graph_spec(
         **({"window": (I64, (1,))} if o.prefix == "causal" else {}),
         **memory_inputs(*shape, "rows"),
     }
-    state = cache_state(*shape)
 
     def feeds(
         tokens: Tensor,
@@ -116,23 +121,23 @@ def graph_spec(
         kept = {"keys": cache.keys, "values": cache.values}
         return Feeds({**given, **memory_feeds(memory)}, kept, {"block": block})
 
-    return GraphSpec(
-        modules=(drafter,),
+    def arguments(given: Mapping[str, Any]) -> tuple[Any, ...]:
+        block = ops.length(given["block"], o.block)
+        small = (given["tokens"], given["length"], given.get("window"), block, given["mask_slots"])
+        return (*small, cache_of(given), memory_of(given))
+
+    return traced(
+        name,
+        function,
+        (drafter,),
+        inputs,
+        output,
+        state=cache_state(*shape),
         feeds=feeds,
-        inputs=inputs,
-        state=state,
-        outputs={name: output},
-        record=recorded(function, inputs, state, lambda given: _arguments(given, o.block), lambda found: {name: found}),
-        result=lambda values, feeds: values[name],
+        arguments=arguments,
         layered=LAYERED,
         settings=(o.prefix,),
     )
-
-
-def _arguments(given: Mapping[str, Any], most: int | None = None) -> tuple[Any, ...]:
-    block = ops.length(given["block"], most)
-    small = (given["tokens"], given["length"], given.get("window"), block, given["mask_slots"])
-    return (*small, cache_of(given), memory_of(given))
 
 
 @cache

@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.link import Link
 from longstride.nn.programs import F32, I64, LAYERED, cache_state, step_arguments, step_feeds, step_inputs
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.systems.interleaved.model import InterleavedModel, Layout
 
 
@@ -28,7 +28,6 @@ def extend(model: InterleavedModel) -> Program:
         "places": (F32, ("layout", o.width)),
         "sight": (F32, ("layout", "layout")),
     }
-    state = cache_state(o.decoder_layers, o.heads, o.head_width)
 
     def feeds(
         ids: Tensor, start: Tensor, cache: Cache, memory: EncoderState, layout: Layout, span: int | None = None
@@ -43,20 +42,22 @@ def extend(model: InterleavedModel) -> Program:
         logits, factors = found
         return {"logits": logits} if factors is None else {"logits": logits, "factors": factors}
 
-    spec = GraphSpec(
-        modules=(base, model.interleaving),
-        feeds=feeds,
-        inputs=inputs,
-        state=state,
-        outputs={
+    return traced(
+        "interleaved",
+        model.step_logits,
+        (base, model.interleaving),
+        inputs,
+        {
             "logits": (F32, ("rows", "step", o.vocabulary)),
             **({} if link is None else {"factors": (F32, ("rows", "step", model.options.link))}),
         },
-        record=recorded(model.step_logits, inputs, state, arguments, results),
+        state=cache_state(o.decoder_layers, o.heads, o.head_width),
+        feeds=feeds,
+        arguments=arguments,
+        results=results,
         result=lambda found, feeds: (found["logits"], found.get("factors")),
         layered=LAYERED,
     )
-    return Program("interleaved", model.step_logits, spec)
 
 
 def tie(link: Link) -> Program:
@@ -68,16 +69,4 @@ def tie(link: Link) -> Program:
         "factors": (F32, ("rows", "alike", rank)),
         "previous": (I64, ("rows", "slots")),
     }
-    names = tuple(inputs)
-    spec = GraphSpec(
-        modules=(link,),
-        feeds=lambda *given: Feeds(dict(zip(names, given, strict=True))),
-        inputs=inputs,
-        state={},
-        outputs={"tied": (F32, ("rows", "slots", vocabulary))},
-        record=recorded(
-            link.tied, inputs, {}, lambda given: tuple(given[name] for name in names), lambda found: {"tied": found}
-        ),
-        result=lambda found, feeds: found["tied"],
-    )
-    return Program("link", link.tied, spec)
+    return traced("link", link.tied, (link,), inputs, {"tied": (F32, ("rows", "slots", vocabulary))})

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.cache import Cache, EncoderState
 from longstride.nn.programs import F32, I64, LAYERED, cache_of, cache_state, memory_feeds, memory_of, step_inputs
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.systems.interleaved.model import InterleavedModel, Layout
 from longstride.verification.acceptance import summarise
 
@@ -100,8 +100,6 @@ def greedy_step(model: InterleavedModel, earliest: int, count_dropped: bool) -> 
         "done": (torch.bool, ("rows",)),
         "ids": (I64, wide),
     }
-    state = {**cache_state(o.decoder_layers, o.heads, o.head_width), **rows}
-    run = partial(_run, model, earliest, count_dropped)
 
     def feeds(of: RowState, cache: Cache, memory: EncoderState, layout: Layout, *bounds: Tensor) -> Feeds:
         small = dict(zip(("longest", "forbidden", "anchors", "behind"), bounds, strict=True))
@@ -116,23 +114,25 @@ def greedy_step(model: InterleavedModel, earliest: int, count_dropped: bool) -> 
     def results(found: tuple[Committed, Tensor]) -> dict[str, Any]:
         return {**vars(found[0]), "top": found[1]}
 
-    spec = GraphSpec(
-        modules=(base, interleaving),
-        feeds=feeds,
-        inputs=inputs,
-        state=state,
-        outputs={
+    return traced(
+        "interleaved-step",
+        partial(_run, model, earliest, count_dropped),
+        (base, interleaving),
+        inputs,
+        {
             "active": (torch.bool, ("rows",)),
             "position": (I64, wide),
             "written": (torch.bool, wide),
             "top": (I64, wide),
         },
-        record=recorded(run, inputs, state, arguments, results),
+        state={**cache_state(o.decoder_layers, o.heads, o.head_width), **rows},
+        feeds=feeds,
+        arguments=arguments,
+        results=results,
         result=lambda found, feeds: (Committed(found["active"], found["position"], found["written"]), found["top"]),
         layered=LAYERED,
         settings=(model.options, earliest, count_dropped, base.special),
     )
-    return Program("interleaved-step", run, spec)
 
 
 def _run(

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from longstride import ops
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.programs import BOOL, F32, I64, LAYERED, memory_inputs
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import Specification, traced
 from longstride.systems.lattice import scoring
 from longstride.systems.lattice.model import Scorer
 from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
@@ -25,21 +25,19 @@ from longstride.systems.lattice.scoring import Encoded, Normalise, Scores
 def encode(model: Scorer) -> Program:
     """(ids [rows, source], lengths [rows], padded) -> Encoded"""
     o = model.options
-    inputs: Specification = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))}
     shape = (o.decoder_layers, "rows", o.heads, "seen", o.head_width)
-    function = partial(scoring.encode, model)
-    spec = GraphSpec(
-        modules=(model,),
+    return traced(
+        "encode",
+        partial(scoring.encode, model),
+        (model,),
+        {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))},
+        {"keys": (F32, shape), "values": (F32, shape), "visible": (BOOL, ("rows", "seen"))},
         feeds=lambda ids, lengths, padded: Feeds(
             {"ids": ids, "lengths": lengths}, sizes={"seen": ops.aligned(ids.shape[1])}
         ),
-        inputs=inputs,
-        state={},
-        outputs={"keys": (F32, shape), "values": (F32, shape), "visible": (BOOL, ("rows", "seen"))},
-        record=recorded(function, inputs, {}, lambda given: (given["ids"], given["lengths"], True), vars),
+        arguments=lambda given: (given["ids"], given["lengths"], True),
         result=lambda found, feeds: Encoded(found["keys"], found["values"], found["visible"]),
     )
-    return Program("encode", function, spec)
 
 
 def unigrams(model: Scorer) -> Program:
@@ -48,34 +46,28 @@ def unigrams(model: Scorer) -> Program:
     def feeds(encoded: Encoded, columns: int) -> Feeds:
         return Feeds({**_feeds(encoded), "columns": torch.tensor([columns])}, sizes={"columns": columns})
 
-    function = partial(scoring.unigrams, model)
-    spec = _head_spec(
+    return _head(
+        "unigrams",
         model,
-        function,
+        partial(scoring.unigrams, model),
         {"columns": (I64, (1,))},
         {"logits": (F32, ("sources", "columns", model.options.vocabulary))},
         feeds,
         lambda given: (ops.length(given["columns"]),),
-        lambda found: {"logits": found},
-        lambda found, feeds: found["logits"],
     )
-    return Program("unigrams", function, spec)
 
 
 def unigrams_of(model: Scorer) -> Program:
     """(encoded, words [rows, columns, K]) -> logits [rows, columns, K]"""
-    function = partial(scoring.unigrams_of, model)
-    spec = _head_spec(
+    return _head(
+        "unigrams_of",
         model,
-        function,
+        partial(scoring.unigrams_of, model),
         {"words": (I64, ("sources", "columns", "k"))},
         {"logits": (F32, ("sources", "columns", "k"))},
         lambda encoded, words: Feeds({"words": words, **_feeds(encoded)}),
         lambda given: (given["words"],),
-        lambda found: {"logits": found},
-        lambda found, feeds: found["logits"],
     )
-    return Program("unigrams_of", function, spec)
 
 
 def score(model: Scorer, order: int, normalise: Normalise, rest: bool = False) -> Program:
@@ -107,40 +99,37 @@ def score(model: Scorer, order: int, normalise: Normalise, rest: bool = False) -
     def function(encoded: Encoded, words: Tensor, rest: Tensor | None = None) -> Scores:
         return scored(model, encoded, words, normalise, rest)
 
-    spec = _head_spec(
+    return _head(
+        "score",
         model,
         function,
         inputs,
         outputs,
         feeds,
         lambda given: tuple(given[name] for name in inputs),
-        lambda found: {name: value for name, value in vars(found).items() if value is not None},
-        result,
+        result=result,
         settings=(order, normalise, rest),
     )
-    return Program("score", function, spec)
 
 
-def _head_spec(
+def _head(
+    name: str,
     model: Scorer,
     function: Callable[..., Any],
     inputs: Specification,
     outputs: Specification,
     feeds: Callable[..., Feeds],
     arguments: Callable[[Mapping[str, Any]], tuple[Any, ...]],
-    results: Callable[[Any], Mapping[str, Any]],
-    result: Callable[[Mapping[str, Tensor], Feeds], Any],
-    settings: tuple[Any, ...] = (),
-) -> GraphSpec:
-    """Of a function of the encoder's output and of further `arguments`, which are made of the inputs."""
+    **more: Any,
+) -> Program:
+    """A function of the encoder's output and of further `arguments`, which are made of the inputs."""
     o = model.options
     every = {**inputs, **memory_inputs(o.decoder_layers, o.heads, o.head_width)}
 
     def read(given: Mapping[str, Any]) -> tuple[Any, ...]:
         return Encoded(given["memory_keys"], given["memory_values"], given["visible"]), *arguments(given)
 
-    record = recorded(function, every, {}, read, results)
-    return GraphSpec((model,), feeds, every, {}, outputs, record, result, LAYERED, settings)
+    return traced(name, function, (model,), every, outputs, feeds=feeds, arguments=read, layered=LAYERED, **more)
 
 
 def _feeds(encoded: Encoded) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ both are a few numbers per slot.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import Feeds, GraphSpec, Program
+from longstride.contract import Feeds, Program
 from longstride.nn.programs import BOOL, F32, I64
-from longstride.ops.trace import Specification, recorded
+from longstride.ops.trace import traced
 from longstride.systems.non_autoregressive import filling
 from longstride.systems.non_autoregressive.filling import Best, Encoded, choose
 from longstride.systems.non_autoregressive.model import OnePass
@@ -24,8 +25,6 @@ from longstride.systems.non_autoregressive.model import OnePass
 
 def encode(model: OnePass) -> Program:
     """(ids [rows, source], lengths [rows], padded) -> Encoded"""
-    function = partial(filling.encode, model)
-    inputs: Specification = {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))}
 
     def feeds(ids: Tensor, lengths: Tensor, padded: bool) -> Feeds:
         return Feeds({"ids": ids, "lengths": lengths})
@@ -33,22 +32,16 @@ def encode(model: OnePass) -> Program:
     def result(found: Mapping[str, Tensor], feeds: Feeds) -> Encoded:
         return Encoded(feeds.inputs["ids"], feeds.inputs["lengths"], found["memory"], found["visible"])
 
-    spec = GraphSpec(
-        modules=(model,),
+    return traced(
+        "encode",
+        partial(filling.encode, model),
+        (model,),
+        {"ids": (I64, ("rows", "source")), "lengths": (I64, ("rows",))},
+        {"memory": (F32, ("rows", "source", model.options.width)), "visible": (BOOL, ("rows", "source"))},
         feeds=feeds,
-        inputs=inputs,
-        state={},
-        outputs={"memory": (F32, ("rows", "source", model.options.width)), "visible": (BOOL, ("rows", "source"))},
-        record=recorded(
-            function,
-            inputs,
-            {},
-            lambda given: (given["ids"], given["lengths"], True),
-            lambda found: {"memory": found.memory, "visible": found.visible},
-        ),
+        arguments=lambda given: (given["ids"], given["lengths"], True),
         result=result,
     )
-    return Program("encode", function, spec)
 
 
 def fill(model: OnePass) -> Program:
@@ -94,13 +87,7 @@ def fill(model: OnePass) -> Program:
         inputs["copied"] = (I64, ("canvases", "columns"))
     if o.copy == "soft":
         inputs |= {"ids": (I64, ("sources", "source")), "copied": (F32, ("sources", "together", "source"))}
-    spec = GraphSpec(
-        modules=(model,),
-        feeds=feeds,
-        inputs=inputs,
-        state={},
-        outputs={"words": (I64, ("slots",)), "of_words": (F32, ("slots",)), "of_eos": (F32, ("slots",))},
-        record=recorded(partial(filling.best, model), inputs, {}, arguments, vars),
-        result=result,
-    )
-    return Program("fill", partial(filling.fill, model), spec)
+    outputs = {"words": (I64, ("slots",)), "of_words": (F32, ("slots",)), "of_eos": (F32, ("slots",))}
+    best = partial(filling.best, model)
+    program = traced("fill", best, (model,), inputs, outputs, feeds=feeds, arguments=arguments, result=result)
+    return replace(program, function=partial(filling.fill, model))
