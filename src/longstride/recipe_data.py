@@ -72,7 +72,7 @@ def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
     tell.message(f"Making a tokenizer of {data.vocabulary:,} pieces: {path}")
     if data.tokenizer_kind == "words":
         return build_words(lines, path, data.vocabulary)
-    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind, lines=True)
+    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind)
 
 
 def generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:

@@ -216,7 +216,7 @@ def test_debug_shows_where_it_went_wrong(run: Run, model: Path) -> None:
 
 def test_an_output_that_spells_a_line_break_is_one_line(run: Run, tmp_path: Path) -> None:
     lines = ["some words to learn pieces from", "and other words, not many"] * 20
-    tokenizer = train_sentencepiece(lines, 300, tmp_path / "tokenizer", lines=True)
+    tokenizer = train_sentencepiece(lines, 300, tmp_path / "tokenizer")
     newline = next(id for id in range(tokenizer.size) if tokenizer.decode([id]) == "\n")
     folder = write_folder(tmp_path / "bytes", tokenizer=tokenizer)
     banned = ",".join(str(id) for id in range(tokenizer.size) if id not in (3, newline))

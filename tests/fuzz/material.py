@@ -52,7 +52,7 @@ def make(folder: Path) -> Material:
     write_family(folder / "family")
     write_folder(folder / "run" / "model")
     lines = [line for pair in numbers(300) for line in pair]
-    pieces = train_sentencepiece(lines, 400, folder / "pieces.model", lines=True)
+    pieces = train_sentencepiece(lines, 400, folder / "pieces.model")
     write_folder(folder / "pieces", tokenizer=pieces)
     tables, tokenizer = tiny_tables(words()), words()
     model_folder.write(

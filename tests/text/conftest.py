@@ -20,4 +20,4 @@ def made_up_lines(count: int, seed: int = 1) -> list[str]:
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> SentencePieceTokenizer:
     path: Path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    return train_sentencepiece(made_up_lines(500), 500, path, lines=True)
+    return train_sentencepiece(made_up_lines(500), 500, path)

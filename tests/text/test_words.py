@@ -62,7 +62,6 @@ def test_the_most_frequent_words_are_kept(tmp_path: Path) -> None:
     lines = ["b a c", "b a", "b <s>"]
     assert build_words(lines, tmp_path / "w").pieces(range(5, 8)) == ["b", "a", "c"]
     assert build_words(lines, tmp_path / "w", size=7).size == 7
-    assert build_words(lines, tmp_path / "w", minimum=2).size == 7
     with pytest.raises(OptionError, match="size expects more than"):
         build_words(lines, tmp_path / "w", size=5)
 

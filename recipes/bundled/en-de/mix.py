@@ -84,7 +84,7 @@ def mix(
     taught = {name: [pair for pair in pairs if key(pair[0]) not in shown] for name, pairs in taught.items()}
     if tokenizer is not None:
         lines = (pair[place] for place in (0, 1) for pairs in taught.values() for pair in pairs)
-        train_sentencepiece(lines, pieces, tokenizer, lines=True, split_digits=True)
+        train_sentencepiece(lines, pieces, tokenizer, split_digits=True)
     taught["copies"] = list(
         chain.from_iterable(copying.copies(pairs, copies // len(taught)) for pairs in taught.values())
     )

@@ -160,21 +160,15 @@ class BinarizedCorpus:
     @staticmethod
     def load(
         path: str | os.PathLike[str],
-        expected_tokenizer_sha256: str | None = None,
-        expected_target_tokenizer_sha256: str | None = None,
+        expected: str | None = None,
         *,
-        mapped: bool = True,
         special: SpecialIds = DEFAULT_IDS,
     ) -> BinarizedCorpus:
-        """Open a file that `binarize` made, mapped into memory or (`mapped` false) read whole.
-
-        Given a tokenizer's hash (the target's is the same unless given), a corpus made with another is refused.
-        """
-        manifest, arrays = _open(Path(path), mapped)
-        expected_target = expected_target_tokenizer_sha256 or expected_tokenizer_sha256
-        for side, expected, found in (
-            ("source", expected_tokenizer_sha256, manifest.source_tokenizer_sha256),
-            ("target", expected_target, manifest.target_tokenizer_sha256),
+        """Open a file that `binarize` made, mapped into memory; given a tokenizer's hash, one of another is refused."""
+        manifest, arrays = _open(Path(path))
+        for side, found in (
+            ("source", manifest.source_tokenizer_sha256),
+            ("target", manifest.target_tokenizer_sha256),
         ):
             if expected is not None and expected != found:
                 raise InputError(
@@ -214,7 +208,6 @@ def binarize(
     filter: LengthFilter | None = None,
     *,
     target_tokenizer: Tokenizer | None = None,
-    threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> BinarizedCorpus:
     """Tokenize two text files line by line, filter, write one file (whole or not at all) and open it.
@@ -235,7 +228,7 @@ def binarize(
     ):
         while chunk := list(islice(pairs, _CHUNK)):
             sides = [
-                Side.of(each.encode_for_batches(list(texts), threads), each.special)
+                Side.of(each.encode_for_batches(list(texts)), each.special)
                 for each, texts in zip(tokenizers, zip(*chunk, strict=True), strict=True)
             ]
             kept, found = filter.apply(sides[0].lengths, sides[1].lengths)
@@ -281,12 +274,12 @@ def binarize(
     return BinarizedCorpus.load(out_path, special=tokenizer.special)
 
 
-def _open(path: Path, mapped: bool) -> tuple[Manifest, dict[str, Any]]:
+def _open(path: Path) -> tuple[Manifest, dict[str, Any]]:
     """The manifest and the arrays, after checking that the file is whole, of our making and of this version."""
     if not path.is_file():
         raise InputError(f"{path}: expected a binarized corpus, found no file.")
     try:
-        note, arrays = read_arrays(path, mapped)
+        note, arrays = read_arrays(path)
         written = parse_json(note[_NOTE].encode())
         version = written["version"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -352,8 +345,8 @@ def write_arrays(
                 shutil.copyfileobj(values, file, 1 << 20)
 
 
-def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any]]:
-    """The note and the arrays, mapped or read whole; a file that is cut or something else raises ValueError."""
+def read_arrays(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """The note and the arrays, mapped into memory; a file that is cut or something else raises ValueError."""
     found = path.stat().st_size
     with open(path, "rb") as file:
         start = file.read(8)
@@ -376,5 +369,5 @@ def read_arrays(path: Path, mapped: bool) -> tuple[dict[str, str], dict[str, Any
     expected = 8 + size + max((end for _, _, end in places.values()), default=0)
     if found != expected:
         raise ValueError(f"it should have {expected} bytes and has {found}")
-    raw = np.asarray(np.memmap(path, np.uint8, "r") if mapped else np.fromfile(path, np.uint8))[8 + size :]
+    raw = np.asarray(np.memmap(path, np.uint8, "r"))[8 + size :]
     return note, {name: raw[start:end].view(dtype) for name, (dtype, start, end) in places.items()}

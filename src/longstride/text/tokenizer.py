@@ -35,7 +35,6 @@ from longstride.contract import (
     OptionError,
     SpecialIds,
 )
-from longstride.text.corpus import read_lines
 from longstride.text.files import read_regular, written_whole
 
 _WORDS_HEADER = "longstride-words 1"
@@ -95,9 +94,9 @@ class Tokenizer(ABC):
         """A row of `encode_many` as a model reads it: with its end, and cut to `longest` tokens."""
         return [*ids[: longest - 1], self.special.eos]
 
-    def encode_for_batches(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+    def encode_for_batches(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many lines without EOS, which batches append to sources and targets alike."""
-        return self.encode_many(texts, threads)
+        return self.encode_many(texts)
 
     def as_target(self) -> Tokenizer:
         """The target's tokenizer of a folder that has one file for both."""
@@ -284,25 +283,22 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def train_sentencepiece(
-    data: Iterable[str | os.PathLike[str]] | Iterable[str],
+    lines: Iterable[str],
     size: int,
     model_path: str | os.PathLike[str],
     kind: Literal["bpe", "unigram"] = "bpe",
     *,
-    lines: bool = False,
     split_digits: bool = False,
-    character_coverage: float = 0.9999,
-    max_line_bytes: int = 8192,
 ) -> SentencePieceTokenizer:
-    """Train a joint SentencePiece model on text files (plain, .gz, .xz) or, with `lines`, on lines of text.
+    """Train a joint SentencePiece model on lines of text, of which those longer than 8192 bytes are left out.
 
-    The same data give the same model on every machine. Lines longer than `max_line_bytes` are left out of training.
+    The same lines give the same model on every machine.
     """
     if kind not in ("bpe", "unigram"):
         raise OptionError(f"kind expects bpe or unigram, found {kind}.")
     if size <= len(RESERVED) + 256:
         raise OptionError(f"size expects more than {len(RESERVED) + 256} (reserved symbols and bytes), found {size}.")
-    feed = _Feed(data if lines else (line for path in data for line in read_lines(path)))
+    feed = _Feed(lines)
     serialized = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -310,7 +306,7 @@ def train_sentencepiece(
             model_writer=serialized,
             vocab_size=size,
             model_type=kind,
-            character_coverage=character_coverage,
+            character_coverage=0.9999,
             byte_fallback=True,
             split_digits=split_digits,
             normalization_rule_name="identity",
@@ -324,7 +320,7 @@ def train_sentencepiece(
             bos_piece=RESERVED[START],
             eos_piece=RESERVED[EOS],
             control_symbols=[RESERVED[MASK]],
-            max_sentence_length=max_line_bytes,
+            max_sentence_length=8192,
             num_threads=_TRAINING_THREADS,
             minloglevel=2,
         )
@@ -340,9 +336,9 @@ def train_sentencepiece(
 
 
 def build_words(
-    lines: Iterable[str], path: str | os.PathLike[str], size: int | None = None, minimum: int = 1, join: Join = "@@"
+    lines: Iterable[str], path: str | os.PathLike[str], size: int | None = None, join: Join = "@@"
 ) -> WordsTokenizer:
-    """Build a vocabulary of words that occur at least `minimum` times: the `size` most frequent, reserved included."""
+    """Build a vocabulary of words: the `size` most frequent, reserved included."""
     if size is not None and size <= len(RESERVED):
         raise OptionError(f"size expects more than the {len(RESERVED)} reserved symbols, found {size}.")
     counts: Counter[str] = Counter()
@@ -351,7 +347,7 @@ def build_words(
     for reserved in RESERVED:
         counts.pop(reserved, None)
     # Ties are broken by the word, so that the order of lines does not matter.
-    ranked = sorted((word for word in counts if counts[word] >= minimum), key=lambda word: (-counts[word], word))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
     kept = ranked if size is None else ranked[: size - len(RESERVED)]
     tokenizer = WordsTokenizer([*RESERVED, *kept], join, str(path))
     tokenizer.save(path)

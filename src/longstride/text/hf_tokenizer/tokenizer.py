@@ -180,13 +180,13 @@ class HFTokenizer(Tokenizer):
         """Text is cut, what stands behind it is not."""
         return ids if len(ids) <= longest else [*ids[: max(longest - len(self.suffix), 0)], *self.suffix]
 
-    def encode_for_batches(self, texts: Sequence[str], threads: int | None = None) -> list[list[int]]:
+    def encode_for_batches(self, texts: Sequence[str]) -> list[list[int]]:
         """The same without EOS at the end; refused where something else stands there."""
         if self.suffix[-1:] != (self.special.eos,):
             raise ModelFolderError(
                 f"{self.origin.name}: training expects a tokenizer whose rows end in </s>, found another last token."
             )
-        return [row[:-1] for row in self.encode_many(texts, threads)]
+        return [row[:-1] for row in self.encode_many(texts)]
 
     def decode_many(self, rows: Sequence[Sequence[int]], threads: int | None = None) -> list[str]:
         """The texts of many rows, special tokens left out."""
