@@ -129,22 +129,12 @@ def _product(
     tl.store(out + i[:, None] * outputs + n[None, :], found.to(x.dtype.element_ty), mask=(i < rows)[:, None])
 
 
-def product(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    relu: bool,
-    walk: Walk | None = None,
-    added: Tensor | None = None,
-) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, added: Tensor | None = None) -> Tensor:
     """x [rows, inputs], contiguous, by weight [outputs, inputs], plus bias [outputs], then plus added [rows, outputs],
-    contiguous -> [rows, outputs]
-
-    `walk` is for probes: another than the one that such a product always has.
-    """
+    contiguous -> [rows, outputs]"""
     rows, (outputs, inputs) = x.shape[0], weight.shape
     out = x.new_empty((rows, outputs))
-    walk = walk or walk_of(inputs)
+    walk = walk_of(inputs)
     warps, share = walk.split(inputs)
     tile = warps * share
     ahead = max(1, min(inputs // tile, _AHEAD // (tile * (walk.outputs + _ROWS) * x.element_size())))

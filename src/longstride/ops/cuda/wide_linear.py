@@ -145,7 +145,7 @@ def product(
     added: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """As `step_linear.product`, of numbers of 16 bits; `tile` is for probes."""
+    """As `step_linear.product`, of numbers of 16 bits; `tile` is for tests: all give the same bits."""
     rows, (outputs, inputs) = x.shape[0], weight.shape
     out = x.new_empty((rows, outputs))
     shares, share = walk_of(inputs).split(inputs)
