@@ -7,7 +7,6 @@ Files are compared by what is in them: they may have moved, but not changed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contract import UsageError
-from longstride.text.files import read_json, written_whole
+from longstride.text.files import read_json, write_json
 
 FORMAT = 1
 FILE = "origin.json"
@@ -86,8 +85,7 @@ class Origin:
 
     def write(self, folder: Path) -> None:
         """Keep it in the run's folder."""
-        with written_whole(folder / FILE) as temporary:
-            temporary.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(folder / FILE, asdict(self))
 
 
 def read(folder: Path) -> Origin | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contract import UsageError
-from longstride.text.files import read_json, written_whole
+from longstride.text.files import read_json, write_json
 
 FORMAT = 1
 STARTED = "adapt.json"
@@ -35,7 +35,7 @@ class Work:
             return
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{folder}: expected the folder of a run that was begun, or none, found something else.")
-        self._write(STARTED, self.origin)
+        write_json(file, self.origin)
 
     def found(self, stage: str) -> dict[str, Any] | None:
         """What a stage found, once it is done."""
@@ -44,7 +44,7 @@ class Work:
 
     def finish(self, stage: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         """A stage is done, and this is what it found."""
-        self._write(f"{stage}.json", figures)
+        write_json(self.folder / f"{stage}.json", figures)
         return self._read(f"{stage}.json")
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -56,11 +56,6 @@ class Work:
         if not isinstance(found, dict):
             raise UsageError(f"{file}: expected what a run wrote there, found {type(found).__name__}.")
         return found
-
-    def _write(self, name: str, values: Mapping[str, Any]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(self.folder / name) as temporary:
-            temporary.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def refuse_other(file: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from longstride.contract.options import as_dict
 from longstride.distillation.decoding import DecodedShard, Teacher, decode_shard
 from longstride.distillation.options import ENDINGS, DistillOptions
 from longstride.text.corpus import read_lines, write_lines
-from longstride.text.files import file_sha256, read_json, written_whole
+from longstride.text.files import file_sha256, read_json, write_json
 from longstride.version import __version__
 
 
@@ -289,12 +289,6 @@ def check_folder(folder: Path, shards: Sequence[Shard], origin: Mapping[str, Any
         if path not in known:
             raise UsageError(f"{path}: expected {len(shards)} shards, found one more; choose another folder.")
         known[path].record(origin)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON that people can read, whole or not at all."""
-    with written_whole(path) as temporary:
-        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
 def _shown(value: Any) -> str:

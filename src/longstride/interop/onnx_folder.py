@@ -33,7 +33,7 @@ from longstride.systems.blockwise import programs as blockwise
 from longstride.systems.blockwise.model import Heads
 from longstride.systems.draft_verify import programs as drafting
 from longstride.systems.draft_verify.model import Drafter, reads_whole_encoder
-from longstride.text.files import file_sha256
+from longstride.text.files import file_sha256, write_json
 from longstride.translator import Translator
 from longstride.version import __version__
 
@@ -81,7 +81,7 @@ def export_onnx(translator: Translator, folder: Path, precision: str = "fp32") -
     drafter = _parts(translator).get("drafter")
     if isinstance(drafter, Drafter) and drafter.kept_ids is not None:
         manifest["kept_ids"] = drafter.kept_ids.tolist()
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / MANIFEST, manifest)
     return f"{len(graphs)} ONNX graphs in {precision} ({', '.join(graphs)}), and {MANIFEST}."
 
 

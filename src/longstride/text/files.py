@@ -360,6 +360,12 @@ def parse_json(content: bytes | str) -> Any:
     return value
 
 
+def write_json(path: _Path, value: Any) -> None:
+    """Write JSON that people can read, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
 def finite(value: Any) -> Any:
     """Plain data with null for numbers that JSON does not have."""
     if isinstance(value, Mapping):

@@ -9,7 +9,6 @@ Marian is post-norm with sinusoidal positions, its own; any other model is refus
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from longstride.contract import OptionError
 from longstride.interop.exportable import Exportable, exportable, write_spm_files
 from longstride.interop.hf.families import LOGITS_BIAS, MARIAN
 from longstride.nn.weights import write_tensors
+from longstride.text.files import write_json
 from longstride.translator import Translator
 
 FORMAT = "Hugging Face Marian"
@@ -52,14 +52,14 @@ def write_marian(model: Exportable, folder: Path) -> bool:
     # Slices of fused projections share their storage, which safetensors refuses.
     clones = {name: value.clone() for name, value in state.items()}
     write_tensors(clones, folder / "model.safetensors", {"format": "pt"})
-    _write_json(folder / "config.json", marian_config(model))
-    _write_json(folder / "generation_config.json", generation_config(model))
+    write_json(folder / "config.json", marian_config(model))
+    write_json(folder / "generation_config.json", generation_config(model))
     if not write_spm_files(model, folder):
         return False
-    _write_json(folder / "vocab.json", _ids_of(model.pieces(model.source_tokenizer)))
+    write_json(folder / "vocab.json", _ids_of(model.pieces(model.source_tokenizer)))
     if not model.one_vocabulary:
-        _write_json(folder / "target_vocab.json", _ids_of(model.pieces(model.target_tokenizer)))
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(model))
+        write_json(folder / "target_vocab.json", _ids_of(model.pieces(model.target_tokenizer)))
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(model))
     return True
 
 
@@ -154,7 +154,3 @@ def _tokenizer_config(model: Exportable) -> dict[str, Any]:
 
 def _ids_of(pieces: Sequence[str]) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(pieces)}
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
