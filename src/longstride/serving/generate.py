@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from longstride.contract import Hypothesis
 from longstride.contract.trace import Event
-from longstride.serving.errors import BadRequestError, DrainingError, ServingError
+from longstride.serving.errors import BadRequestError, ServingError
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
@@ -110,18 +110,14 @@ async def steps(
     service: Service, model: ServedModel, text: str, asked: GenerateRequest, glossary: Glossary | None = None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """What is sent of one text: every iteration, and the end; of a model that was just replaced, by the other."""
-    begun = False
-    try:
-        async with aclosing(_steps(service, model, text, asked, glossary)) as events:
-            async for event in events:
-                begun = True
-                yield event
-        return
-    except DrainingError:
-        new = service.successor(model)
-        if begun or new is None:
-            raise
-    async with aclosing(_steps(service, new, text, asked, glossary)) as events:
+
+    async def begin(model: ServedModel) -> tuple[dict[str, Any], AsyncGenerator[dict[str, Any], None]]:
+        events = _steps(service, model, text, asked, glossary)
+        return await anext(events), events
+
+    _, (first, events) = await service.taken(model, begin)
+    async with aclosing(events):
+        yield first
         async for event in events:
             yield event
 

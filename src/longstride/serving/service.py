@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from longstride.contract import Hypothesis, OptionError
 from longstride.contract.decoding import sentence_number
@@ -20,6 +21,7 @@ from longstride.text.glossary import Glossary
 from longstride.text.sentences import Piece, pieces
 from longstride.translator import Translator
 
+R = TypeVar("R")
 MANY = 2000
 """Characters beyond which texts are tokenized beside the event loop."""
 LONG = 100
@@ -46,6 +48,17 @@ class TranslatedPiece:
     ids: list[int]
     tokens: list[int]
     text: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is wanted, whichever model does it."""
+
+    texts: Sequence[str]
+    deadline: float
+    decoder: str | None = None
+    whole: bool = False
+    glossary: Glossary | None = None
 
 
 @dataclass(frozen=True)
@@ -104,10 +117,11 @@ class Service:
             raise BadRequestError(
                 f"Invalid request: alternatives parameter must be <= {self.settings.max_alternatives}"
             )
-        best = await self._generate(model, texts, decoder, deadline, whole, glossary)
+        asked = _Asked(texts, deadline, decoder, whole, glossary)
+        best = await self._generate(model, asked)
         if not alternatives:
             return best
-        others = await self._generate(model, texts, ALTERNATIVES, deadline, whole, glossary)
+        others = await self._generate(model, replace(asked, decoder=ALTERNATIVES))
         return [
             Answer(
                 one.text,
@@ -132,16 +146,8 @@ class Service:
         if any("\ud800" <= sign <= "\udfff" for text in texts if not text.isascii() for sign in text):
             raise BadRequestError("Invalid request: a text holds half of a surrogate pair, which is no character.")
 
-    async def _generate(
-        self,
-        model: ServedModel,
-        texts: Sequence[str],
-        decoder: str | None,
-        deadline: float,
-        whole: bool,
-        glossary: Glossary | None,
-    ) -> list[Answer]:
-        model, outputs = await self._outputs(model, texts, decoder, deadline, whole, glossary)
+    async def _generate(self, model: ServedModel, asked: _Asked) -> list[Answer]:
+        model, outputs = await self.taken(model, partial(self._outputs, asked))
         translator = model.translator
         answers = []
         for one, found in outputs:
@@ -149,7 +155,7 @@ class Service:
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
                 one.joined(translator.text([hypotheses[rank].tokens for hypotheses in found]))
-                for rank in range(ranks if decoder == ALTERNATIVES else 0)
+                for rank in range(ranks if asked.decoder == ALTERNATIVES else 0)
             ]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
             answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
@@ -160,8 +166,8 @@ class Service:
     ) -> tuple[ServedModel, list[list[TranslatedPiece]]]:
         """Texts, however many, in the pieces in which they were translated, and by whom."""
         self.check(texts, many=True)
-        deadline = monotonic() + self.settings.timeout
-        model, outputs = await self._outputs(model, texts, None, deadline, False, glossary)
+        asked = _Asked(texts, monotonic() + self.settings.timeout, glossary=glossary)
+        model, outputs = await self.taken(model, partial(self._outputs, asked))
         made = []
         for one, found in outputs:
             rows = iter([list(hypotheses[0].tokens) for hypotheses in found])
@@ -175,43 +181,24 @@ class Service:
             )
         return model, made
 
-    async def _outputs(
-        self,
-        model: ServedModel,
-        texts: Sequence[str],
-        decoder: str | None,
-        deadline: float,
-        whole: bool,
-        glossary: Glossary | None,
-    ) -> tuple[ServedModel, list[tuple[_Work, list[list[Hypothesis]]]]]:
-        """Each text in pieces, and the outputs of those that have ids; by which model, since one that was just replaced
-        takes no more. The other begins anew: what it reads may be other tokens."""
+    async def taken(self, model: ServedModel, work: Callable[[ServedModel], Awaitable[R]]) -> tuple[ServedModel, R]:
+        """What a model makes, and which did: one that was just replaced takes no more. The other begins anew: what it
+        reads may be other tokens."""
         try:
-            return model, await self._outputs_of(model, texts, decoder, deadline, whole, glossary)
+            return model, await work(model)
         except DrainingError:
-            if (new := self.successor(model)) is None:
+            if (new := self.models.named(model.spec.name)) is model:
                 raise
-            return new, await self._outputs_of(new, texts, decoder, deadline, whole, glossary)
+            return new, await work(new)
 
-    def successor(self, model: ServedModel) -> ServedModel | None:
-        """The one that has replaced a model, if any."""
-        new = self.models.named(model.spec.name)
-        return None if new is model else new
-
-    async def _outputs_of(
-        self,
-        model: ServedModel,
-        texts: Sequence[str],
-        decoder: str | None,
-        deadline: float,
-        whole: bool,
-        glossary: Glossary | None,
-    ) -> list[tuple[_Work, list[list[Hypothesis]]]]:
+    async def _outputs(self, asked: _Asked, model: ServedModel) -> list[tuple[_Work, list[list[Hypothesis]]]]:
+        """Each text in pieces, and the outputs of those that have ids."""
+        decoder, deadline = asked.decoder, asked.deadline
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room([1], deadline)  # before anything is done for it
-        work = await self._prepared(model.translator, texts, whole)
+        work = await self._prepared(model.translator, asked.texts, asked.whole)
         ids = [row for one in work for row in one.full]
-        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, glossary)
+        led = await self._led(model, decoder, [line for one in work for line in one.lines], ids, asked.glossary)
         numbers = [  # as `translate` counts them
             sentence_number(text, part)
             for text, one in enumerate(work)
