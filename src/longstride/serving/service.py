@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -112,7 +112,7 @@ class Service:
         """The outputs of texts, in order. `whole`: lines are not split into sentences; `many`: there may be
         more than a request may have; `glossary`: beside the model's own."""
         self.check(texts, many)
-        deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
+        deadline = self._deadline(timeout)
         if alternatives > self.settings.max_alternatives:
             raise BadRequestError(
                 f"Invalid request: alternatives parameter must be <= {self.settings.max_alternatives}"
@@ -131,6 +131,9 @@ class Service:
             )
             for one, other in zip(best, others, strict=True)
         ]
+
+    def _deadline(self, timeout: float | None = None) -> float:
+        return monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
 
     def check(self, texts: Sequence[str], many: bool = False) -> None:
         """Refuse too much, and what is no text; `many`: however many there are."""
@@ -166,7 +169,7 @@ class Service:
     ) -> tuple[ServedModel, list[list[TranslatedPiece]]]:
         """Texts, however many, in the pieces in which they were translated, and by whom."""
         self.check(texts, many=True)
-        asked = _Asked(texts, monotonic() + self.settings.timeout, glossary=glossary)
+        asked = _Asked(texts, self._deadline(), glossary=glossary)
         model, outputs = await self.taken(model, partial(self._outputs, asked))
         made = []
         for one, found in outputs:
@@ -265,11 +268,8 @@ class Service:
         outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers)
         again = list(led)
         while again:
-            try:
-                async with asyncio.timeout(max(0.0, deadline - monotonic())):
-                    found = await asyncio.to_thread(prefixes, again)
-            except TimeoutError:
-                raise DeadlineError("The time for this request was over before it was done.") from None
+            async with _before(deadline):
+                found = await asyncio.to_thread(prefixes, again)
             again = list(found)
             begun, rows, own = list(found.values()), [ids[one] for one in again], [numbers[one] for one in again]
             for one, new in zip(
@@ -300,10 +300,8 @@ class Service:
         scheduler = await self.scheduler(model, decoder, bool(prefixes))
         scheduler.submit(sentences)
         try:
-            async with asyncio.timeout(max(0.0, deadline - monotonic())):
+            async with _before(deadline):
                 return await asyncio.gather(*futures)
-        except TimeoutError:
-            raise DeadlineError("The time for this request was over before it was done.") from None
         finally:
             if left := [one for one in sentences if not one.over]:
                 scheduler.cancel(left)
@@ -322,7 +320,7 @@ class Service:
         """What each iteration did to one text, which is translated as one sentence; at the end, its outputs. Of one
         with a glossary's terms these alone: an output that lacks a term comes again."""
         self.check([text])
-        deadline = monotonic() + min(timeout or self.settings.timeout, self.settings.timeout)
+        deadline = self._deadline(timeout)
         [ids] = model.translator.encode([text], warn=lambda message: None)
         if led := await self._led(model, decoder, [text], [ids], glossary):
             [found] = await self._settled(model, decoder, [ids], deadline, led)
@@ -335,7 +333,7 @@ class Service:
         scheduler.submit([sentence])
         try:
             while True:
-                async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                async with _before(deadline):
                     told = await queue.get()
                 if isinstance(told, ServingError):
                     raise told
@@ -343,8 +341,6 @@ class Service:
                     yield None, told
                     return
                 yield told, []
-        except TimeoutError:
-            raise DeadlineError("The time for this request was over before it was done.") from None
         finally:
             if not sentence.over:
                 scheduler.cancel([sentence])
@@ -359,6 +355,15 @@ class Service:
             for number in (1, 2, 5, 2 * self.settings.rows):
                 some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
                 await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)
+
+
+@asynccontextmanager
+async def _before(deadline: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(max(0.0, deadline - monotonic())):
+            yield
+    except TimeoutError:
+        raise DeadlineError("The time for this request was over before it was done.") from None
 
 
 def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:
