@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
-from longstride.contract import Hypothesis, OptionError
+from longstride.contract import Hypothesis, InputError, OptionError
 from longstride.contract.decoding import sentence_number
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
@@ -19,6 +19,7 @@ from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
 from longstride.text.glossary import Glossary
 from longstride.text.sentences import Piece, pieces
+from longstride.text.tokenizer import refuse_surrogates
 from longstride.translator import Translator
 
 R = TypeVar("R")
@@ -146,8 +147,11 @@ class Service:
             raise BadRequestError(
                 f"Invalid request: request ({characters}) exceeds text limit ({self.settings.max_characters})"
             )
-        if any("\ud800" <= sign <= "\udfff" for text in texts if not text.isascii() for sign in text):
-            raise BadRequestError("Invalid request: a text holds half of a surrogate pair, which is no character.")
+        try:
+            for text in texts:
+                refuse_surrogates(text)
+        except InputError as error:
+            raise BadRequestError(f"Invalid request: {error}") from None
 
     async def _generate(self, model: ServedModel, asked: _Asked) -> list[Answer]:
         model, outputs = await self.taken(model, partial(self._outputs, asked))
