@@ -7,9 +7,11 @@ import gc
 import json
 import logging
 import shutil
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +264,34 @@ def test_a_folder_that_is_reloaded_twice_at_once_is_opened_once_and_the_old_one_
     assert sorted(told) == [[], ["a"]]
     gc.collect()
     assert [one() is None for one in opened] == [True, False]
+
+
+def test_a_folder_is_reloaded_though_another_model_still_ends_and_none_of_the_old_ones_is_lost(tmp_path: Path) -> None:
+    for name in "ab":
+        write_folder(tmp_path / name, seed=0)
+    specs = [ModelSpec(name, "x", "y", partial(longstride.load, tmp_path / name)) for name in "ab"]
+    models = Models(specs, ServerSettings(timeout=HANG))
+    slow, other = models
+    ending, ended = threading.Event(), threading.Event()
+
+    def join(timeout: float | None = None) -> bool:
+        ending.set()
+        return ended.wait(timeout)
+
+    slow.join = join  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        write_folder(tmp_path / "a", seed=1)
+        first = pool.submit(models.reload)
+        assert ending.wait(HANG)
+        write_folder(tmp_path / "b", seed=1)
+        second = pool.submit(models.reload)
+        deadline = time.monotonic() + HANG
+        while models.named("b") is other and time.monotonic() < deadline:
+            time.sleep(0.01)
+        replaced, waiting = models.named("b") is not other, not first.done()
+        ended.set()
+    assert (replaced, waiting) == (True, True)
+    assert (first.result(), second.result(), models._old) == (["a"], ["b"], [])
 
 
 def test_a_scheduler_that_is_made_while_its_model_drains_drains_too(tmp_path: Path) -> None:

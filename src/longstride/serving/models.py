@@ -212,8 +212,10 @@ class Models:
                     old.drain()
                     self._old.append(old)
                     changed.append(name)
-            # What was begun is done within the time of a request; from then on nobody needs the old weights.
-            self._old = [one for one in self._old if not one.join(self.settings.timeout)]
+        # What was begun is done within the time of a request; from then on nobody needs the old weights.
+        ended = [one for one in list(self._old) if one.join(self.settings.timeout)]
+        with self._reloading:
+            self._old = [one for one in self._old if one not in ended]
         return changed
 
     def drain(self) -> None:
