@@ -93,6 +93,17 @@ def append_records(path: str | Path, records: Sequence[Record]) -> None:
         raise WorkError(f"{told.removesuffix('.')}; {_kept_elsewhere(lines)}.") from error
 
 
+@contextmanager
+def appended(path: Path | None, records: Sequence[Record]) -> Iterator[None]:
+    """Around what tells of records: they are appended first, since who reads it may have left. It is told though they
+    could not be written, and that they could not comes after it."""
+    try:
+        if path is not None:
+            append_records(path, records)
+    finally:
+        yield
+
+
 def _append(path: str | Path, lines: bytes) -> None:
     there = regular_target(path)
     if there is None:

@@ -101,7 +101,7 @@ def bench(
     """
     from longstride.bench.comparison import BenchRun
     from longstride.bench.measure import Protocol, measure
-    from longstride.bench.record_files import append_records
+    from longstride.bench.record_files import appended
     from longstride.bench.sources import run_table
     from longstride.cli.lineup import greedy_among, line_up, member_name, read_entries, read_samples
     from longstride.cli.peers import peer_candidates, read_peers
@@ -112,7 +112,6 @@ def bench(
     samples = read_samples(sample or [])
     shown_at = err if is_standard(output) else out  # records are not to be mixed with tables
     file = record_file(output)
-    assert file is not None
     source, warmup = input_file(source), input_file(warmup)
     material = read_material(task, source, [input_file(one) for one in reference])
     if drafter is not None and len(models) > 1:
@@ -137,9 +136,7 @@ def bench(
     with Stages() as shown:
         for records in measure(test_set, candidates, protocol, origin, shown.to):
             shown.close()
-            try:  # first: who reads the table may have left
-                append_records(file, records)
-            finally:  # what was found is told, though it could not be written
+            with appended(file, records):
                 shown_at.print(f"batch size {records[0].batch_size}{', open' if open_batches else ''}", markup=False)
                 shown_at.print(run_table("latency", BenchRun(tuple(records))) or "", markup=False)
     shared.say_report(*translators, runtime=runtime)

@@ -48,7 +48,7 @@ def contrastive(
     The reference has to have the higher log-probability, as a whole and not per token. Nothing is translated.
     Accuracies come for all pairs, by type of error and by distance; a table on a terminal, JSON otherwise.
     """
-    from longstride.bench.record_files import append_records
+    from longstride.bench.record_files import appended
     from longstride.bench.record_parts import WorkloadTag
     from longstride.bench.records import Contrastive
     from longstride.cli.evaluation import score_pairs
@@ -81,15 +81,13 @@ def contrastive(
         runtime=runner.name,
         notes=model_notes(translator, drafter),
     )
-    try:  # first: who reads what is told may have left
-        if record is not None:
-            append_records(record, [result])
-            say(f"Record appended to {record}.")
-    finally:  # what was found is told, though it could not be written
+    with appended(record, [result]):
         if as_json or not out.is_terminal:
             sys.stdout.write(json.dumps(_json(result), ensure_ascii=False, indent=2) + "\n")
         else:
             _tell(result)
+    if record is not None:
+        say(f"Record appended to {record}.")
 
 
 def _json(one: Contrastive) -> dict[str, Any]:

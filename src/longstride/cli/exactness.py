@@ -45,7 +45,7 @@ def exactness(
     with greedy by steps of one token, whose products have other shapes and may round otherwise.
     """
     from longstride.bench.exactness import agreement, outputs_of
-    from longstride.bench.record_files import append_records
+    from longstride.bench.record_files import appended
     from longstride.bench.records import Exactness
     from longstride.cli.lineup import read_settings, settings_of
     from longstride.verification.exactness import SameShapeGreedy, margins, probe_batch_invariance, verifying
@@ -97,10 +97,7 @@ def exactness(
             options=one.options,
             notes=model_notes(translator, drafter),
         )
-        try:  # first: who reads what is told may have left
-            if record is not None:
-                append_records(record, [result])
-        finally:  # what was found is told, though it could not be written
+        with appended(record, [result]):
             _tell(result)
         if result.same_shape.differing:
             broken.append(one.name)
