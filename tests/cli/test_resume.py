@@ -187,6 +187,24 @@ def test_the_command_goes_on_after_an_interruption(
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "trace", "whole"]
 
 
+@pytest.mark.parametrize("option", ["glossary", "whole"])
+def test_an_option_that_is_left_out_when_going_on_is_refused(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    (tmp_path / "lines").write_text("a b\nb c\n")
+    command = ["translate", "-m", model, "-i", tmp_path / "lines", "-o", tmp_path / "out", "--resume"]
+    told = [f"--{option}", *([] if option == "whole" else [tmp_path / "lines"])]
+
+    def stop(self: Partial) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partial, "finish", stop)
+        assert run(*command, *told).code == 130
+    assert f"--resume expects the same {option} as before" in run(*command).error
+    assert run(*command, *told).code == 0
+
+
 @pytest.mark.parametrize("arguments", [["--resume"], ["--resume", "-o", "-"], ["--resume", "-o", "/dev/null"]])
 def test_resuming_expects_a_file(run: Run, model: Path, arguments: list[str]) -> None:
     assert "--resume expects" in run("translate", "-m", model, *arguments, stdin=b"a\n").error

@@ -118,7 +118,7 @@ def translate(
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
-            made_by: dict[str, Any] = {
+            made_by = {
                 "model": translator.folder.sha256,
                 "drafter": ModelFolder(shared.model_path(drafter)).sha256 if drafter is not None else None,
                 "decoder": chosen.signature,
@@ -127,15 +127,11 @@ def translate(
                 "batch": size,
                 "json": as_json,
                 "trace": str(trace) if trace is not None else None,
+                "drafts": drafted.sha256 if drafted is not None else None,
+                "glossary": terms.sha256 if terms is not None else None,
+                "whole": whole,
+                "languages": [source_lang, target_lang] if source_lang or target_lang else None,
             }
-            if drafted is not None:
-                made_by["drafts"] = drafted.sha256
-            if terms is not None:
-                made_by["glossary"] = terms.sha256
-            if whole is not None:
-                made_by["whole"] = whole
-            if source_lang is not None or target_lang is not None:
-                made_by["languages"] = [source_lang, target_lang]
             _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
         else:
             _streamed(work, lines, output, trace)
