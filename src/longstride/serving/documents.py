@@ -61,7 +61,7 @@ async def translate_document(service: Service, model: ServedModel, suffix: str, 
     except UnicodeDecodeError as error:
         raise BadRequestError(f"Invalid request: the file is not UTF-8 at byte {error.start}") from None
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""  # by which some programs know UTF-8
-    if suffix in (".html", ".htm"):
+    if suffix == ".html":
         [answer] = await translate_html(service, model, [text])
         # A page in ASCII need not be UTF-8 for whoever shows it, whatever it says of itself.
         return answer.text.encode("ascii", "xmlcharrefreplace") if content.isascii() else mark + answer.text.encode()
