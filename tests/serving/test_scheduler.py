@@ -80,7 +80,7 @@ def test_outputs_under_random_company_and_cancellation_are_those_of_each_alone()
             assert [token for ids in one.events for token in ids if token != EOS] == expected
     scheduler.drain()
     assert scheduler.join(HANG)
-    assert (scheduler.live, scheduler.waiting, scheduler.open_tables) == (0, 0, 0)
+    assert (scheduler.live, scheduler.waiting, scheduler._lanes.open) == (0, 0, [])
 
 
 def test_a_full_queue_refuses_at_once_and_takes_all_or_none(

@@ -202,7 +202,7 @@ def ids_of(source: Source) -> list[list[int]]:
 def end(scheduler: Scheduler) -> None:
     scheduler.drain()
     assert scheduler.join(HANG)
-    assert (scheduler.live, scheduler.waiting, scheduler.open_tables) == (0, 0, 0)
+    assert (scheduler.live, scheduler.waiting, scheduler._lanes.open) == (0, 0, [])
 
 
 @pytest.mark.parametrize(("kind", "most"), [("draft-verify", 0), ("draft-verify", 300), ("greedy", 60)])

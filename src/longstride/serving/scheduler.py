@@ -69,17 +69,13 @@ class Sentence:
     admitted: float | None = None
     first: float | None = None
     """when the first iteration was over, or one at which it was still being encoded"""
-    _over: bool = field(default=False, init=False)
+    over: bool = field(default=False, init=False)
+    """whether nobody waits for it any more"""
 
     def end(self, told: list[Hypothesis] | ServingError) -> None:
         """Tell the one who asked."""
-        self._over = True
+        self.over = True
         self.done(told)
-
-    @property
-    def over(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._over
 
 
 class Watcher(Protocol):
@@ -138,11 +134,6 @@ class Scheduler:
     def live(self) -> int:
         """Sentences that are being decoded."""
         return self._lanes.live
-
-    @property
-    def open_tables(self) -> int:
-        """Tables that sentences are being decoded in."""
-        return len(self._lanes.open)
 
     @property
     def draining(self) -> bool:
