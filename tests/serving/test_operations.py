@@ -123,7 +123,7 @@ def test_a_server_that_is_full_when_it_starts_becomes_ready(
 
     submitted = Scheduler.submit
     monkeypatch.setattr(Scheduler, "submit", submit)
-    state = served.app.state  # type: ignore[attr-defined]
+    state = served.app._app.state.server  # type: ignore[attr-defined]
     asyncio.run(asyncio.wait_for(app._warm_up(state), HANG))
     assert state.ready
     served.close()

@@ -64,9 +64,7 @@ def make_app(
     app.add_exception_handler(Exception, _internal_error)
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-    guarded = Guard(app, settings, metrics.request, lambda: models.room <= 0)
-    guarded.state = state
-    return guarded
+    return Guard(app, settings, metrics.request, lambda: models.room <= 0)
 
 
 async def _warm_up(state: ServerState) -> None:

@@ -38,7 +38,6 @@ class Guard:
         """`watch` is told the path, the status and the seconds of every request; while the server is `full`, whatever
         is posted is refused before it is read."""
         self._app, self._settings, self._watch, self._full = app, settings, watch, full
-        self.state: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -48,7 +47,6 @@ class Guard:
         headers = dict(scope["headers"])
         told = headers.get(REQUEST_ID, b"")
         number = told.decode("ascii") if _SOUND_ID.fullmatch(told) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = number
         begun, status = perf_counter(), 0
         head = scope["method"] == "HEAD"  # GET without the content, which watchers of servers and `curl -I` ask for
         asked = {**scope, "method": "GET"} if head else scope

@@ -80,10 +80,10 @@ class Keys:
         """Whether requests need one."""
         return self._keys is not None
 
-    def admit(self, request: Request, told: str | None, characters: int) -> Key | None:
+    def admit(self, request: Request, told: str | None, characters: int) -> None:
         """Count a request on its key; without a good one, or when its limit is reached, it is refused."""
         if self._keys is None:
-            return None
+            return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         told = told or (token.strip() if scheme.lower() == "bearer" else "") or request.headers.get("x-api-key", "")
         if not told:
@@ -102,8 +102,6 @@ class Keys:
         for allowance, amount in asked:
             if allowance is not None:
                 allowance.take(amount)
-        request.scope["state"]["key"] = found.name
-        return found
 
 
 def _key(where: str, settings: object) -> Key:
