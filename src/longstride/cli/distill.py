@@ -136,12 +136,10 @@ def share_out(arguments: list[str], shards: range, processes: int) -> None:
         if last > first
     ]
     try:
-        while any(worker.poll() is None for worker in workers):
-            if failed := [worker for worker in workers if worker.poll() not in (None, 0)]:
-                raise WorkError(f"one of {len(workers)} processes failed with exit code {failed[0].returncode}.")
+        while None in (codes := [worker.poll() for worker in workers]) and not any(codes):
             time.sleep(0.2)
-        if failed := [worker for worker in workers if worker.returncode]:
-            raise WorkError(f"one of {len(workers)} processes failed with exit code {failed[0].returncode}.")
+        if any(codes):
+            raise WorkError(f"one of {len(workers)} processes failed with exit code {next(filter(None, codes))}.")
     finally:
         for worker in workers:
             if worker.poll() is None:
