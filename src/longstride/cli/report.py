@@ -51,16 +51,15 @@ def report(
         for one in pages:  # what is wrong with them is said before anything is written
             insert_all(one, found, output, check=True)
     stale = render(found, output, check)
-    for one in pages:
-        if insert_all(one, found, output, check):
-            stale.append(one)
-    if check and stale:
-        raise WorkError(f"Stale: {', '.join(map(str, stale))}; render them with longstride report.")
+    stale += [one for one in pages if insert_all(one, found, output, check)]
     if check:
+        if stale:
+            raise WorkError(f"Stale: {', '.join(map(str, stale))}; render them with longstride report.")
         say(f"Up to date: {len(found)} records.")
-    for one in [] if check else stale:
+        return
+    for one in stale:
         say(f"Wrote {one}." if one.exists() else f"Removed {one}.")
-    if not check and not stale:
+    if not stale:
         say("Everything was up to date.")
 
 
