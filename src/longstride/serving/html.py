@@ -113,16 +113,14 @@ def segments(document: str, moving: bool = True) -> list[Run | Segment]:
         parts = [replace(run, tag="") if number in lost else run for number, run in enumerate(parts)]
     for group in _groups(parts):
         some = [parts[number] for number in group]
-        if _unmatched(parts, group) or not any(run.translated for run in some):
-            found += [_segment([run]) if run.translated else run for run in some]
-            continue
-        first = next(number for number, run in enumerate(some) if run.tag or not _blank(run))
-        last = len(some) - next(number for number, run in enumerate(some[::-1]) if run.tag or not _blank(run))
-        segment, tags = _segment(some[first:last]), sum(bool(run.tag) for run in some)
-        if tags > MOST_TAGS or tags * len(segment.text) > MOST:
-            found += [_segment([run]) if run.translated else run for run in some]
-        else:
-            found += [*some[:first], segment, *some[last:]]
+        if not _unmatched(parts, group) and any(run.translated for run in some):
+            first = next(number for number, run in enumerate(some) if run.tag or not _blank(run))
+            last = len(some) - next(number for number, run in enumerate(some[::-1]) if run.tag or not _blank(run))
+            segment, tags = _segment(some[first:last]), sum(bool(run.tag) for run in some)
+            if tags <= MOST_TAGS and tags * len(segment.text) <= MOST:
+                found += [*some[:first], segment, *some[last:]]
+                continue
+        found += [_segment([run]) if run.translated else run for run in some]
     return found
 
 
