@@ -135,11 +135,13 @@ def _output(columns: Columns, name: str) -> str:
         return ""
     if _same(columns, name) == len(columns[name]):
         return "greedy's own"
-    shared = statistics.mean(
-        agreement(one.translation.text, other.translation.text)
-        for one, other in zip(columns[name], columns[GREEDY], strict=True)
-    )
-    return f"{100 * shared:.0f} % of greedy's words"
+    return f"{_shared(columns, name)} of greedy's words"
+
+
+def _shared(columns: Columns, name: str) -> str:
+    """Words that a decoder has in common with greedy search."""
+    pairs = zip(columns[name], columns[GREEDY], strict=True)
+    return f"{100 * statistics.mean(agreement(a.translation.text, b.translation.text) for a, b in pairs):.0f} %"
 
 
 def _headline(columns: Columns, count: int) -> str:
@@ -235,11 +237,8 @@ def summary(out: Console, references: Sequence[str], columns: Columns) -> None:
     for name, column in columns.items():
         same, words, faster = "·", "·", "·"
         if greedy is not None:
-            pairs = list(zip(column, greedy, strict=True))
-            same = f"{sum(a.translation.tokens == b.translation.tokens for a, b in pairs)} of {len(pairs)}"
-            words = (
-                f"{100 * statistics.mean(agreement(a.translation.text, b.translation.text) for a, b in pairs):.0f} %"
-            )
+            same = f"{_same(columns, name)} of {len(column)}"
+            words = _shared(columns, name)
             faster = f"{milliseconds(greedy) / max(milliseconds(column), 1e-9):.2f}"
         table.add_row(
             name,
