@@ -44,7 +44,7 @@ from longstride.cli.options import (
     whole_number,
 )
 from longstride.cli.provenance import data_name, origin_of
-from longstride.cli.streams import STANDARD, input_file, result_files
+from longstride.cli.streams import STANDARD, input_file, record_file, result_files
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import shown
@@ -83,15 +83,13 @@ def recall(
     workload: Workload = None,
 ) -> None:
     """Say how many words of a reference the candidate lattice holds, by K and construction."""
-    from longstride.bench.record_files import check_records
     from longstride.systems.lattice.inspection import recall as measure_recall
     from longstride.text.binarized import binarize
     from longstride.text.filtering import LengthFilter
 
     values = _sizes(sizes)
-    (record,) = result_files(record)
+    record = record_file(record)
     source, reference = input_file(source), input_file(reference)
-    check_records(record)
     translator = open_model(model, device=device)
     constructions = constructions_of(translator)
     with tempfile.TemporaryDirectory() as folder:
