@@ -232,7 +232,8 @@ def open_model(
         threads=threads,
         tell=say,
     )
-    translator.lengths = partial(_length_file, translator) if cache_folder() is not None else None
+    kept = cache_folder()
+    translator.lengths = partial(_length_file, translator, kept) if kept is not None else None
     if runtime not in ("eager", "auto"):  # of which say_report tells when something was done
         say(f"Carried out by {translator.runner.describe()}.")
     return translator
@@ -251,17 +252,15 @@ def cache_folder() -> Path | None:
         return None
 
 
-def _length_file(translator: Translator, identities: list[str]) -> LengthFile:
+def _length_file(translator: Translator, folder: Path, identities: list[str]) -> LengthFile:
     """The file for these model folders on this device."""
     from longstride.bench.machine import describe_machine
     from longstride.verification.draft_policy import LengthFile
     from longstride.version import __version__
 
     runner, machine = translator.runner, describe_machine(translator.runner.device)
-    words = {"models": " ".join(identities), "device": machine.device, "threads": str(machine.threads)}
-    words |= {"runtime": runner.describe(), "precision": runner.precision, "torch": machine.torch}
-    about = {**words, "version": __version__}
-    folder = cache_folder()
-    assert folder is not None
+    about = {"models": " ".join(identities), "device": machine.device, "threads": str(machine.threads)}
+    about |= {"runtime": runner.describe(), "precision": runner.precision, "torch": machine.torch}
+    about |= {"version": __version__}
     name = hashlib.sha256("\n".join(about.values()).encode()).hexdigest()[:32]
     return LengthFile(folder / "draft-lengths" / f"{name}.json", about)
