@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from longstride.cli import options as shared
@@ -16,7 +16,7 @@ from longstride.contract.bundled import BUNDLED
 if TYPE_CHECKING:
     from longstride.bench.record_parts import Agreement
     from longstride.bench.records import Exactness
-    from longstride.contract import Decoder, Limits, Source
+    from longstride.contract import Decoder, Limits
     from longstride.translator import Translator
 
 
@@ -69,10 +69,7 @@ def exactness(
     broken = []
     for one in line_up:
         limits = one.limits
-
-        def margin(rows: Source, prefixes: Sequence[Sequence[int]], by: Decoder = one.decoder) -> list[float]:
-            return margins(by, rows, prefixes, limits)  # noqa: B023 called before the next setting's turn
-
+        margin = partial(margins, one.decoder, limits=limits)
         with Stages() as shown:
             if limits not in expected:
                 expected[limits] = outputs_of(narrow, limits, test_set, sentences, batch, shown.to)
