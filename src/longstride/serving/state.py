@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fastapi import Request
 
 from longstride.serving.detection import Detector
+from longstride.serving.downloads import Downloads
 from longstride.serving.keys import Keys
 from longstride.serving.metrics import Metrics
 from longstride.serving.service import Service
-
-if TYPE_CHECKING:
-    from longstride.serving.downloads import Downloads
 
 
 @dataclass
