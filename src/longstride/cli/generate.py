@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import say
-from longstride.cli.streams import input_file, result_files
+from longstride.cli.streams import input_file
 from longstride.contract import OptionError
 
 SUPER_RESOLUTION = "super-resolution"
@@ -40,15 +40,13 @@ def generate(
     """
     import numpy as np
 
-    from longstride.cli.picture_files import check_png, read_photograph, write_png
+    from longstride.cli.picture_files import png_file, read_photograph, write_png
     from longstride.nn.transformer import Transformer
     from longstride.text.pixels import PixelTokenizer, line_of, picture_of
 
     if task != SUPER_RESOLUTION:
         raise OptionError(f"--task expects {SUPER_RESOLUTION}, found {task!r}.")
-    check_png(output)
-    (file,) = result_files(output)
-    assert file is not None
+    file = png_file(output)
     translator = shared.open_model(model, runtime, precision, device, None, threads)
     options = shared.settings(set)
     chosen, _ = translator.decoder(decoder, **options)

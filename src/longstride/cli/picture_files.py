@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longstride.cli.streams import result_files
 from longstride.contract import InputError, OptionError
 from longstride.runtime.libraries import package
 from longstride.text.files import output_file
@@ -80,10 +81,13 @@ def inlined(picture: Picture) -> str:
     return f"data:image/png;base64,{base64.b64encode(png(picture)).decode('ascii')}"
 
 
-def check_png(path: Path) -> None:
-    """Refuse a name that does not end in .png: that is what will be in it."""
+def png_file(path: Path) -> Path:
+    """The file to write; a name that does not end in .png is refused: that is what will be in it."""
     if path.suffix.lower() != ".png" and str(path) not in ("-", "/dev/stdout"):
         raise OptionError(f"{path}: expected a name that ends in .png, found {path.suffix or 'none'!r}.")
+    (found,) = result_files(path)
+    assert found is not None
+    return found
 
 
 def grid(rows: Sequence[Sequence[Picture]], magnify: int) -> Picture:

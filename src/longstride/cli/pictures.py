@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli.console import say
 from longstride.cli.picture_sheet import compare, tally
-from longstride.cli.streams import input_file, result_files, result_folder
+from longstride.cli.streams import input_file, result_folder
 from longstride.contract import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -68,12 +68,10 @@ def grid(
 
     Such as the input, greedy's output, another decoder's, and the truth.
     """
-    from longstride.cli.picture_files import check_png, write_png
     from longstride.cli.picture_files import grid as drawn
+    from longstride.cli.picture_files import png_file, write_png
 
-    check_png(output)
-    (written,) = result_files(output)
-    assert written is not None
+    written = png_file(output)
     columns = [pictures_of(file, first, rows) for file in map(input_file, files)]
     shortest = min(len(column) for column in columns)
     if not shortest:
