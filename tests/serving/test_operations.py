@@ -57,7 +57,10 @@ def key_file(path: Path, **limits: Any) -> Path:
     return path
 
 
-def test_keys_as_libretranslate_has_them(translator: Translator, tmp_path: Path) -> None:
+def test_keys_as_libretranslate_has_them(
+    translator: Translator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "longstride.serving.access")
     served = Served(translator, Keys.read(key_file(tmp_path / "keys.json", requests_per_minute=2)))
     bearer = {"headers": {"Authorization": "Bearer secret-key-1"}}
     method, path, content = ask_for()
@@ -75,6 +78,9 @@ def test_keys_as_libretranslate_has_them(translator: Translator, tmp_path: Path)
     assert found[0].json() == {"error": "Please contact the server operator to get an API key"}
     assert found[1].json() == {"error": "Invalid API key"}
     assert found[4].headers["retry-after"]
+    told = [getattr(line, "key", None) for line in caplog.records if line.message == "request"]
+    assert told == [None, None, "one", "one", "one", None]  # by its name, never the key itself
+    assert "secret-key-1" not in str([vars(line) for line in caplog.records])
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,9 @@ class Guard:
             seconds = perf_counter() - begun
             client = scope.get("client") or ("", 0)
             facts = {"request_id": number, "method": scope["method"], "path": scope["path"], "status": status}
-            log.info("request", extra={**facts, "seconds": round(seconds, 6), "client": client[0]})
+            key = asked.get("state", {}).get("key")  # whose: see :class:`longstride.serving.keys.Key`
+            facts |= {"seconds": round(seconds, 6), "client": client[0]} | ({"key": key} if key else {})
+            log.info("request", extra=facts)
             if self._watch is not None:
                 route = asked.get("route")
                 self._watch(getattr(route, "path", "other"), status, seconds)

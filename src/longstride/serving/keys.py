@@ -94,6 +94,7 @@ class Keys:
                 found = one
         if found is None:
             raise ServingError("Invalid API key", 403)
+        request.state.key = found.name  # for the log
         asked = ((found.requests, 1), (found.characters, characters))
         if not all(allowance is None or allowance.has(amount) for allowance, amount in asked):
             error = ServingError("Too many request limits violations", 429)
