@@ -85,16 +85,16 @@ def _fold_words(
     end_count = tl.zeros((PLACES,), tl.int32)
 
     # --- the best continuations of every hypothesis, slot by slot: [hypothesis, continuation] ------------------------
-    begun = tl.load(live + base + place, mask=real & (was_done == 0), other=dead)
+    begun = tl.where(was_done, dead, tl.load(live + base + place, mask=real, other=dead))
     partial = tl.where((place == 0)[None, :], begun[:, None], dead)
     code = tl.zeros((PLACES, PLACES), tl.int64)
     for slot in tl.static_range(STEP):
-        must_end = at + slot >= most
         here = (base + place) * STEP + slot
-        no_end = (at + slot < earliest) & (must_end == 0)
-        of_end = tl.load(end + here, mask=real & (no_end == 0), other=dead)
-        both = real[:, None] & real[None, :] & (must_end == 0)
+        of_end = tl.load(end + here, mask=real, other=dead)
+        of_end = tl.where(at + slot < tl.minimum(earliest, most), dead, of_end)
+        both = real[:, None] & real[None, :]
         of_words = tl.load(gained + here[:, None] * WIDTH + place[None, :], mask=both, other=dead)
+        of_words = tl.where(at + slot < most, of_words, dead)
 
         rest = tl.reshape(partial[:, :, None] + of_words[:, None, :], (PLACES, many))
         grown = tl.full((PLACES, PLACES), float("-inf"), tl.float64)

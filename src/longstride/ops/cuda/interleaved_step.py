@@ -60,7 +60,7 @@ def _lay_out(
         first = slot < step
         own = tl.zeros((WIDTH,), of_place.dtype)
         if LEARNED:
-            own = tl.load(starts + slot * width + unit, mask=inside & first, other=0.0)
+            own = tl.load(starts + slot * width + unit, mask=unit < tl.where(first, width, 0), other=0.0)
         read = tl.where(first, own, read)
     both = read.to(tl.float32) + of_place.to(tl.float32)
     tl.store(x + here.to(tl.int64) * width + unit, both.to(of_place.dtype), mask=inside)
@@ -108,15 +108,16 @@ def _commit(
 
     ends = (chosen == EOS) & inside
     end = tl.min(tl.where(ends, column, COLUMNS), axis=0)  # the first, or beyond all
-    kept = inside & (column <= end) & live
+    filling = tl.where(live, step, 0)  # slots
+    kept = (column < filling) & (column <= end)
     scored = kept
     if COUNT_DROPPED:
-        scored = inside & live
+        scored = column < filling
     gained = tl.sum(tl.where(scored, (logit - less).to(tl.float64), 0.0), axis=0)
     ended = (was_done != 0) | (end < COLUMNS)
-    now = at + tl.where(live, step, 0)
+    now = at + filling
 
-    tl.store(words + row * words_row + at + column, chosen, mask=inside & live)
+    tl.store(words + row * words_row + at + column, chosen, mask=column < filling)
     tl.store(ids + compact, chosen, mask=inside)
     tl.store(filled + row, now)
     tl.store(length + row, tl.load(length + row) + tl.where(live, tl.minimum(end, step), 0))
