@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,7 +16,8 @@ from longstride.search.kernels import FusedBeam
 from longstride.systems.interleaved.greedy import Rows
 from longstride.systems.interleaved.model import Interleaving
 from longstride.systems.interleaved.options import InterleavingOptions
-from longstride.verification.acceptance import LogitSummary, forbidden_ids
+from longstride.systems.interleaved.step import _run
+from longstride.verification.acceptance import forbidden_ids
 
 TOLERANCE = 1e-4
 """For log-probabilities: sums are made in another order."""
@@ -129,10 +133,21 @@ def interleaved_steps(
         for buffer, value in ((rows.filled, filled), (rows.length, filled), (rows.done, done)):
             buffer.copy_(value)
         rows.start.copy_(torch.where(done, 0, filled))
+    # What logits are made of is left out.
+    nothing: list[Any] = [None] * 3
+    model: Any = SimpleNamespace(
+        options=options, interleaving=SimpleNamespace(link=None), model=SimpleNamespace(special=DEFAULT_IDS)
+    )
+    longest, forbidden = torch.full((count,), 10 * step, device=device), torch.arange(0, device=device)
     for _ in range(3):
-        top = torch.where(integers(0, 2 * step, *shape) == 0, EOS, integers(4, words, *shape))
-        reading = LogitSummary(top, *(torch.randn(shape, generator=generator).to(device) for _ in range(2)))
-        mine, right = ours.commit_fused(reading, count_dropped), theirs.commit(reading, theirs.slots, count_dropped)
+        logits = torch.randn(*shape, words, generator=generator).to(device)
+        logits[..., EOS] += 10 * (integers(0, 2 * step, *shape) == 0)
+        model.step_logits = lambda *_, logits=logits: (logits, None)
+        right, top = _run(
+            model, 0, count_dropped, theirs.state, *nothing, longest, forbidden, theirs.anchors, theirs.behind
+        )
+        reading = top, logits.gather(-1, top[..., None])[..., 0], logits.logsumexp(dim=-1)
+        mine = ours.commit_fused(reading, count_dropped)
         kept = torch.arange(ours.words.shape[1], device=device) < theirs.filled[:, None]
         pairs = {
             name: (getattr(ours, name), getattr(theirs, name)) for name in ("filled", "length", "done", "start", "ids")

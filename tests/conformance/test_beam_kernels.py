@@ -20,7 +20,7 @@ from longstride.ops import BlockCausal, Causal
 from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.kernels import TYPES
 from longstride.runtime.cuda_graph import CudaGraphRunner
-from longstride.search import kernels, table
+from longstride.search import beam_table, kernels
 from longstride.search.beam import BeamState, Search
 from longstride.search.continuations import DEAD
 from longstride.search.length_penalty import LengthPenalty
@@ -229,7 +229,7 @@ def test_beams_with_them_are_beams_without(models, options, indirect, monkeypatc
 
     expected = outputs()
     monkeypatch.setattr(autoregressive, "reads_indirection", lambda *_: indirect)
-    monkeypatch.setattr(table, "usable", lambda *_: True)
+    monkeypatch.setattr(beam_table, "usable", lambda *_: True)
     for ours, theirs in zip(outputs(), expected, strict=True):
         same(ours, theirs)
 
@@ -265,12 +265,12 @@ def test_interleaved_search_with_them_is_that_without(variant, end, dedup, width
     expected = outputs(())
     for kind in (CudaGraphRunner, KernelRunner):
         monkeypatch.setattr(kind, "fuses", True)
-    monkeypatch.setattr(table, "usable", lambda *_: width > 1)
+    monkeypatch.setattr(beam_table, "usable", lambda *_: width > 1)
     same(outputs(("step", "mask")), expected)
     if width > 1:  # caches that stay as they were written
         moved: list[Any] = []
         monkeypatch.setattr(Cache, "shuffle", lambda *given: moved.append(given))
-        monkeypatch.setattr(table, "usable", lambda *_: "link" not in variant)
+        monkeypatch.setattr(beam_table, "usable", lambda *_: "link" not in variant)
         same(outputs(("step", "lines", "mask")), expected)
         assert bool(moved) == ("independent" in variant)
 
