@@ -119,11 +119,6 @@ class GraphBuilder(ABC):
         """[...] -> [..., 1]"""
         return self.node("Unsqueeze", x, self.integers(-1))
 
-    def split(self, x: Handle, parts: int) -> Sequence[Handle]:
-        """[..., width] -> so many of [..., width / parts]"""
-        found: Sequence[Handle] = self.node("Split", x, outputs=parts, axis=-1, num_outputs=parts)
-        return found
-
     def split_heads(self, x: Handle, heads: int) -> Handle:
         """[rows, length, width] -> [rows, heads, length, head]"""
         return self.node("Transpose", self.node("Reshape", x, self.integers(0, 0, heads, -1)), perm=[0, 2, 1, 3])
@@ -135,14 +130,6 @@ class GraphBuilder(ABC):
     def additive(self, visible: Handle) -> Handle:
         """Booleans -> 0 where visible, very low elsewhere"""
         return self.node("Where", visible, self.constant(torch.zeros(())), self.constant(torch.tensor(HIDDEN)))
-
-    def activation(self, x: Handle, kind: str) -> Handle:
-        """relu, gelu or silu"""
-        if kind == "relu":
-            return self.node("Relu", x)
-        if kind == "gelu":
-            return self.node("Gelu", x)
-        return self.node("Mul", x, self.node("Sigmoid", x))
 
     def best(self, logits: Handle, forbidden: Handle, vocabulary: int) -> Handle:
         """[rows, step, vocabulary] -> [rows, step] the largest not among the `forbidden` ids [n]; the first of equals

@@ -102,11 +102,6 @@ def _expand(x: Value, *lengths: Any) -> Value:
 
 
 @word
-def _expand_as(x: Value, other: Value) -> Value:
-    return _expand(x, *other.shape)
-
-
-@word
 def _cat(parts: Sequence[Any], dim: int = 0) -> Value:
     tracer = tracer_of(*parts)
     assert tracer is not None
@@ -126,26 +121,13 @@ def _cat(parts: Sequence[Any], dim: int = 0) -> Value:
 
 
 @word
-def _stack(parts: Sequence[Value], dim: int = 0) -> Value:
-    return _cat([_unsqueeze(part, dim) for part in parts], dim)
-
-
-@word
 def _chunk(x: Value, parts: int, dim: int = 0) -> tuple[Value, ...]:
     axis = dim % x.dim()
     whole = x.sizes[axis]
     sizes = x.sizes
     sizes[axis] = whole // parts if isinstance(whole, int) else None
     found = x.tracer.builder.node("Split", x.handle, outputs=parts, axis=axis_of(x, dim), num_outputs=parts)
-    return tuple(x.tracer.value(handle, x.dtype, sizes) for handle in (found if parts > 1 else [found]))
-
-
-@word
-def _unbind(x: Value, dim: int = 0) -> tuple[Value, ...]:
-    length = x.size(dim)
-    if not isinstance(length, int):
-        raise TraceError("a program that is traced may not go over a dimension that differs from call to call")
-    return tuple(_squeeze(part, dim) for part in _chunk(x, length, dim))
+    return tuple(x.tracer.value(handle, x.dtype, sizes) for handle in found)
 
 
 @word
@@ -160,17 +142,6 @@ def _split(x: Value, lengths: Sequence[Any], dim: int = 0) -> tuple[Value, ...]:
         sizes[dim] = length
         parts.append(x.tracer.value(handle, x.dtype, sizes))
     return tuple(parts)
-
-
-@word
-def _unflatten(x: Value, dim: int, lengths: Sequence[Any]) -> Value:
-    axis = dim % x.dim()
-    return _reshape(x, *x.shape[:axis], *lengths, *x.shape[axis + 1 :])
-
-
-@word
-def _narrow(x: Value, dim: int, start: Any, length: Any) -> Value:
-    return _cut(x, dim, start, start + length)
 
 
 @word

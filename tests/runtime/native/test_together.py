@@ -169,7 +169,7 @@ def test_what_lies_side_by_side_is_read_where_it_lies() -> None:
 
 def test_a_split_goes_where_nobody_else_reads_it() -> None:
     def step(builder: Any, x: Any, other: bool) -> Any:
-        queries, keys, values = builder.split(x, 3)
+        queries, keys, values = builder.node("Split", x, outputs=3, axis=-1, num_outputs=3)
         kept = [
             builder.write(builder.constant(torch.zeros(1)), builder.split_heads(new, 2), x) for new in (keys, values)
         ]
@@ -182,7 +182,7 @@ def test_a_split_goes_where_nobody_else_reads_it() -> None:
 
 def test_some_of_a_split_may_be_read_by_nobody() -> None:
     def second(builder: Any, x: Any) -> Any:
-        return [builder.node("Relu", builder.split(x, 2)[1])]
+        return [builder.node("Relu", builder.node("Split", x, outputs=2, axis=-1, num_outputs=2)[1])]
 
     assert Recorded(second).kinds == ["Split", "Relu"]
 
