@@ -91,27 +91,6 @@ static int can_look_up(const value *x, const value *indices, int32_t axis) {
     return 1;
 }
 
-#define LINE_OF_PLACES(PLACE, ACTION)                                                       \
-    for (int64_t k = 0; k < n; k++, j++) {                                                  \
-        int64_t place = place_of(integer_of(indices, j), x->sizes[axis]);                   \
-        if (place < 0) return wrong(m, OUTSIDE);                                            \
-        place = p.base + (PLACE);                                                           \
-        ACTION;                                                                             \
-    }
-
-/* ACTION for every element j of `indices` and its `place` in x */
-#define FOR_ALL_PLACES(ACTION)                                                              \
-    do {                                                                                    \
-        places p = first_place(x, axis);                                                    \
-        int64_t j = 0, n = indices->sizes[p.last], step = p.steps[axis];                    \
-        do {                                                                                \
-            if (axis == p.last)                                                             \
-                LINE_OF_PLACES(place, ACTION)                                               \
-            else                                                                            \
-                LINE_OF_PLACES(k + place * step, ACTION)                                    \
-        } while (next_line(&p, indices));                                                   \
-    } while (0)
-
 /* attribute: axis */
 int op_GatherElements(machine *m, const instruction *i) {
     const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
@@ -120,13 +99,16 @@ int op_GatherElements(machine *m, const instruction *i) {
     char *to = give(m, i, 0, x->kind, indices->rank, indices->sizes);
     if (to == NULL) return 1;
     if (count_of(indices) == 0) return 0;
-    int64_t bytes = bytes_of(x->kind);
-    if (bytes == 8)
-        FOR_ALL_PLACES(((uint64_t *)(void *)to)[j] = ((const uint64_t *)x->data)[place]);
-    else if (bytes == 4)
-        FOR_ALL_PLACES(((uint32_t *)(void *)to)[j] = ((const uint32_t *)x->data)[place]);
-    else
-        FOR_ALL_PLACES(to[j] = ((const char *)x->data)[place]);
+    places p = first_place(x, axis);
+    const char *from = x->data;
+    int64_t bytes = bytes_of(x->kind), n = indices->sizes[p.last], along = axis != p.last, j = 0;
+    do {
+        for (int64_t k = 0; k < n; k++, j++) {
+            int64_t place = place_of(integer_of(indices, j), x->sizes[axis]);
+            if (place < 0) return wrong(m, OUTSIDE);
+            copy_bytes(to + j * bytes, from + (p.base + k * along + place * p.steps[axis]) * bytes, bytes);
+        }
+    } while (next_line(&p, indices));
     return 0;
 }
 
