@@ -28,7 +28,7 @@ ALWAYS_ALIAS = frozenset(
 )
 """Their results are their first input's memory (of a Portion, each its own input's)."""
 
-MAY_ALIAS = frozenset({"Cast", "Concat", "Expand", "Pad", "Slice", "Split", "Transpose"})
+MAY_ALIAS = frozenset({"Cast", "Expand", "Pad", "Slice", "Split", "Transpose"})
 """Theirs may be, where nothing has to be changed."""
 
 VALUE = np.dtype(
@@ -103,7 +103,6 @@ class ExecutionPlan:
             written.inputs, written.outputs = len(node.inputs), len(node.outputs)
             inputs = [-1 if made is None else self.numbers[made] for made in node.inputs]
             written.input[: len(inputs)] = inputs
-            written.input[len(inputs) :] = [-1] * (len(written.input) - len(inputs))
             written.output[: len(node.outputs)] = [self.numbers[made] for made in node.outputs]
             written.attribute[: len(node.attributes)] = node.attributes
             written.weights = None if node.weights is None else node.weights.address

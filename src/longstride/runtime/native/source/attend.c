@@ -285,7 +285,7 @@ static int fits(const value *v, int64_t rows, int64_t heads, int64_t head) {
    part and parts, where queries are one of so many equal parts of wider rows (parts 0: they are all of it) */
 int op_Attend(machine *m, const instruction *i) {
     const value *queries = input_of(m, i, 0), *keys = input_of(m, i, 1), *values = input_of(m, i, 2);
-    const value *mask = input_of(m, i, 3), *seen = i->inputs > 4 ? input_of(m, i, 4) : NULL;
+    const value *mask = input_of(m, i, 3), *seen = input_of(m, i, 4);
     const int64_t heads = i->attribute[0], parts = i->attribute[2] ? i->attribute[2] : 1;
     if (queries->kind != F32 || queries->rank != 3 || heads < 1 || queries->sizes[2] % (heads * parts))
         return wrong(m, "Attend expects fp32 queries [rows, step, width], the width a multiple of the heads");

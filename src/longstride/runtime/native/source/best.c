@@ -86,13 +86,12 @@ static int64_t cuts_of(const value *forbidden, int64_t n, int64_t *cuts) {
 /* inputs: x [..., n]; added or left out, broadcast against x, whose last dimension is n too; forbidden ids or left out;
    the largest of every panel of x [..., panels], as Linear gives it, or left out (as it is where something is added) */
 int op_Best(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *added = i->inputs > 1 ? input_of(m, i, 1) : NULL;
-    const value *forbidden = i->inputs > 2 ? input_of(m, i, 2) : NULL;
+    const value *x = input_of(m, i, 0), *added = input_of(m, i, 1), *forbidden = input_of(m, i, 2);
     if (x->kind != F32 || x->rank < 1 || x->sizes[x->rank - 1] == 0) return wrong(m, "Best expects rows of F32");
     int32_t last = x->rank - 1;
     looking l = {.x = x->data, .n = x->sizes[last], .rank = x->rank, .sizes = x->sizes};
     int64_t rows = product_of(x->sizes, 0, last);
-    const value *most = i->inputs > 3 ? input_of(m, i, 3) : NULL;
+    const value *most = input_of(m, i, 3);
     if (most && (added || most->kind != F32 || count_of(most) != rows * ((l.n + PANEL - 1) / PANEL)))
         return wrong(m, "Best expects the largest of every panel of a row");
     if (most) l.most = most->data;

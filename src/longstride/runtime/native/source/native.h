@@ -66,7 +66,7 @@ typedef struct machine {
     int64_t scratch_size;
     const char *error;   /* what was wrong, where an operator gave something else than 0 */
     int64_t *clock;      /* NULL, or nanoseconds by instruction, to which every run adds its own */
-    int64_t portion;     /* the row at which the next portion begins: see portions.c */
+    int64_t portion;     /* the row at which the next portion begins: see op_Portion */
     int64_t next;        /* the instruction to go on with */
 } machine;
 
@@ -74,8 +74,9 @@ typedef struct machine {
    thread, and may share work. */
 typedef int (*operator)(machine *, const instruction *);
 
+/* NULL: it is left out */
 static inline value *input_of(machine *m, const instruction *i, int number) {
-    return i->input[number] < 0 ? NULL : m->values + i->input[number];
+    return number >= i->inputs || i->input[number] < 0 ? NULL : m->values + i->input[number];
 }
 
 static inline int64_t count_of(const value *v) {

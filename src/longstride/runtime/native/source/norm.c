@@ -90,7 +90,7 @@ static void norm_rows(void *given, int64_t number) {
 
 /* attributes: width, the bits of epsilon as a double, whether no mean is taken away (RMS norm); weights: float[2 * width], factors and then what is added */
 int op_Norm(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *added = i->inputs > 1 ? input_of(m, i, 1) : NULL;
+    const value *x = input_of(m, i, 0), *added = input_of(m, i, 1);
     const int64_t width = i->attribute[0];
     if (!i->weights) return wrong(m, "Norm expects weights");
     if (x->kind != F32 || x->rank < 1 || width < 1 || x->sizes[x->rank - 1] != width)

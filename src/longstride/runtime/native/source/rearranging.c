@@ -54,7 +54,7 @@ static void split_rows(void *context, int64_t first, int64_t end) {
 
 /* attributes: axis, num_outputs; input 1: sizes, or left out */
 int op_Split(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *given = i->inputs > 1 ? input_of(m, i, 1) : NULL;
+    const value *x = input_of(m, i, 0), *given = input_of(m, i, 1);
     int32_t axis = axis_of(i->attribute[0], x->rank);
     if (axis < 0) return wrong(m, "Split expects an axis of its input");
     int64_t bytes = bytes_of(x->kind), behind = product_of(x->sizes, axis + 1, x->rank) * bytes;

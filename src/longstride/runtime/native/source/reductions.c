@@ -368,12 +368,12 @@ int op_TopK(machine *m, const instruction *i) {
     int32_t axis = axis_of(i->attribute[0], x->rank);
     if (x->kind != F32 || axis < 0 || axis != x->rank - 1) return wrong(m, "TopK expects F32 and the last axis");
     picking p = {.x = x->data, .n = x->sizes[axis], .k = integer_of(input_of(m, i, 1), 0)};
-    const value *never = i->inputs > 2 ? input_of(m, i, 2) : NULL;
+    const value *never = input_of(m, i, 2);
     if (never && never->kind != I64) return wrong(m, "TopK expects integers for what is left out");
     if (never) p.never = never->data, p.nevers = count_of(never);
     if (p.k < 0 || p.k > p.n) return wrong(m, "TopK expects no more numbers than there are");
     int64_t sizes[MOST_DIMENSIONS], rows = product_of(x->sizes, 0, axis);
-    const value *most = i->inputs > 3 ? input_of(m, i, 3) : NULL;
+    const value *most = input_of(m, i, 3);
     if (most && (most->kind != F32 || count_of(most) != rows * ((p.n + PANEL - 1) / PANEL)))
         return wrong(m, "TopK expects the largest of every panel of a row");
     if (most) p.most = most->data;
