@@ -253,15 +253,14 @@ def _linear(x: Value, weight: Tensor, bias: Tensor | None = None) -> Value:
 
 
 @word
-def _layer_norm(x: Value, shape: Any, weight: Tensor, bias: Tensor, eps: Any = 1e-5) -> Value:
+def _layer_norm(x: Value, shape: Any, weight: Tensor, bias: Tensor | None, eps: Any = 1e-5) -> Value:
     base, added = (x.handle, None) if x.summands is None else (one.handle for one in x.summands)
     return x.tracer.value(x.tracer.builder.norm(base, weight, bias, eps, added), FLOAT, x.sizes)
 
 
 @word
 def _rms_norm(x: Value, shape: Any, weight: Tensor, eps: Any = None) -> Value:
-    base, added = (x.handle, None) if x.summands is None else (one.handle for one in x.summands)
-    return x.tracer.value(x.tracer.builder.norm(base, weight, None, eps, added), FLOAT, x.sizes)
+    return _layer_norm(x, shape, weight, None, eps)
 
 
 @word

@@ -13,15 +13,13 @@ from torch.nn import functional as F
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.ops.graph_builder import Handle as Value
-from longstride.runtime.graph_runner import GraphRunner, available_cores
+from longstride.runtime.graph_runner import GraphRunner
 from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_builder import OnnxBuilder
 from longstride.runtime.onnx_graph import OnnxGraph
 from longstride.runtime.processor import PLAIN, Operators, operators_for
 
 onnxruntime = silently("onnxruntime")
-
-__all__ = ["OnnxRunner", "available_cores", "is_one_token", "self_test"]
 
 CLOSE, NARROWLY_CLOSE = 0.02, 0.04
 """Errors, by the results' own spread, that are taken for rounding to 8 and to 7 bits; overflows are far worse."""

@@ -42,7 +42,7 @@ def rectified(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Nod
 def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
     """The nodes in order, with fewer of them; `wanted` are read from outside."""
     readers = _readers(nodes, wanted)
-    gone: set[int] = set()
+    gone: set[Node] = set()
     largest: dict[tuple[GraphValue | None, int, int], Node] = {}  # by what they read, an axis and whether it is kept
     for node in nodes:
         read = node.inputs[0] if node.inputs else None
@@ -50,22 +50,22 @@ def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
         alone = read is not None and readers[read] == 1
         if before is not None and alone and _is_best_of_sum(node, before):
             _become(node, "Best", [*before.inputs, None], [])
-            gone.add(id(before))
+            gone.add(before)
         elif before is not None and alone and _is_share(node, before):
             _become(node, "LogShares", [before.inputs[0], node.inputs[1]], [])
-            gone.add(id(before))
+            gone.add(before)
         elif (key := _searched(node)) is not None:
             other = largest.setdefault(key, node)
             if other.kind == node.kind:
                 continue
             outputs = {one.kind: one.outputs[0] for one in (other, node)}
-            gone.add(id(node))
+            gone.add(node)
             _become(other, "Largest", [key[0]], [key[1], key[2]])
             other.outputs = [outputs["ReduceMax"], outputs["ArgMax"]]
             for made in other.outputs:
                 made.maker = other
             del largest[key]
-    kept = [node for node in nodes if id(node) not in gone]
+    kept = [node for node in nodes if node not in gone]
     _note_largest(kept)
     return _unsplit(kept, set(wanted))
 
@@ -89,18 +89,21 @@ def _note_largest(nodes: Sequence[Node]) -> None:
 
 def _unsplit(nodes: Sequence[Node], wanted: set[GraphValue]) -> list[Node]:
     """Queries, keys and values that lie side by side are read where they lie, if that is all they are read for."""
-    splits = {id(node) for node in nodes if _is_equal_split(node) and not wanted.intersection(node.outputs)}
-    reads = [(node, place) for node in nodes for place, made in enumerate(node.inputs) if _part_of(made, splits)]
-    for node, place in reads:
+    splits = {node for node in nodes if _is_equal_split(node) and not wanted.intersection(node.outputs)}
+    reads = [
+        (node, place, made, made.maker)
+        for node in nodes
+        for place, made in enumerate(node.inputs)
+        if made is not None and made.maker in splits
+    ]
+    for node, place, _, split in reads:
         if (node.kind, place) not in READ_IN_PARTS or not node.attributes[0]:  # heads that are apart already
-            splits.discard(id(_maker(node.inputs[place])))
-    for node, place in reads:
-        made = node.inputs[place]
-        split = _maker(made)
-        if split is not None and made is not None and id(split) in splits:
+            splits.discard(split)
+    for node, place, made, split in reads:
+        if split in splits:
             node.attributes = [node.attributes[0], split.outputs.index(made), len(split.outputs)]
             node.inputs[place] = split.inputs[0]
-    return [node for node in nodes if id(node) not in splits]
+    return [node for node in nodes if node not in splits]
 
 
 READ_IN_PARTS = {("Attend", 0), ("Write", 1)}
@@ -115,11 +118,6 @@ def _readers(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> Counter[G
 
 def _maker(made: GraphValue | None) -> Node | None:
     return None if made is None else made.maker
-
-
-def _part_of(made: GraphValue | None, splits: set[int]) -> bool:
-    maker = _maker(made)
-    return maker is not None and id(maker) in splits
 
 
 def _is_equal_split(node: Node) -> bool:
