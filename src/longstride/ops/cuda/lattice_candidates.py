@@ -156,7 +156,7 @@ def _add_up(
     tl.store(sums + column * entries + at, ranked, mask=counts > 0)
 
     place = tl.arange(0, K)
-    begins = (place < k) & (tl.program_id(1) == 0)
+    begins = place < tl.where(tl.program_id(1) == 0, k, 0)
     tl.store(ids + column * k + place, tl.where(place == 0, fallback, PAD).to(tl.int64), mask=begins)
     nothing = tl.where(place == 0, fallback_score, float("-inf")).to(tl.float32)
     tl.store(scores + column * k + place, nothing, mask=begins)

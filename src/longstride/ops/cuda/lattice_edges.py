@@ -153,8 +153,8 @@ def _shares(
     found = (asked - highest) - tl.log(total)
     origin = (slot - columns) % k
     to = edges + row * edges_row + (column - 1) * edges_column + after * edges_to + origin
-    tl.store(to, found, mask=(after <= k) & of_word)
-    tl.store(first + row * first_row + after, found, mask=(after <= k) & (slot == 0))
+    tl.store(to, found, mask=after < tl.where(of_word, k + 1, 0))
+    tl.store(first + row * first_row + after, found, mask=after < tl.where(slot == 0, k + 1, 0))
 
 
 def begun(words: Tensor, tokens: Tensor, scale: float, places: Tensor, offset: int) -> Tensor:

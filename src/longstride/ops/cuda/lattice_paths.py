@@ -63,7 +63,6 @@ def _forward(
     origin = tl.arange(0, WIDTH)[None, :]
     one = tl.arange(0, WIDTH)
     real = one < k
-    inside = (origin < k) & (to < k)
     most = tl.load(longest + row * window_row)
     edges += row * edges_row
     words += row * columns * k
@@ -73,14 +72,16 @@ def _forward(
     best = tl.load(first + row * first_row + one, mask=real, other=float("-inf"))
     best = tl.where((word != PAD) & (most > 1), best, float("-inf"))
     tl.store(best_scores + one, best)
-    there = columns > 1
-    tile = tl.load(edges + origin * edges_from + to * edges_to, mask=inside & there, other=float("-inf"))
-    word = tl.load(words + k + one, mask=real & there, other=PAD)
+    there = tl.where(columns > 1, k, 0)  # words of the next column
+    inside = (origin < there) & (to < there)
+    tile = tl.load(edges + origin * edges_from + to * edges_to, mask=inside, other=float("-inf"))
+    word = tl.load(words + k + one, mask=one < there, other=PAD)
     for column in range(1, columns):
-        there = column + 1 < columns
+        there = tl.where(column + 1 < columns, k, 0)
+        inside = (origin < there) & (to < there)
         following = edges + column * edges_column
-        next_tile = tl.load(following + origin * edges_from + to * edges_to, mask=inside & there, other=float("-inf"))
-        next_word = tl.load(words + (column + 1) * k + one, mask=real & there, other=PAD)
+        next_tile = tl.load(following + origin * edges_from + to * edges_to, mask=inside, other=float("-inf"))
+        next_word = tl.load(words + (column + 1) * k + one, mask=one < there, other=PAD)
         total = best[None, :] + tile
         best = tl.where((word != PAD) & (column < most - 1), tl.max(total, 1), float("-inf"))
         tl.store(best_scores + column * WIDTH + one, best)
@@ -174,7 +175,7 @@ def _backward(
         column = end - 1 - step
         before = column - 1
         tl.store(out + column, tl.load(words + column * k + state).to(tl.int64))
-        real = (origin < k) & (column > 0)
+        real = origin < tl.where(column > 0, k, 0)
         edge = edges + before * edges_column + state * edges_to + origin * edges_from
         total = tl.load(best_scores + before * WIDTH + origin, mask=real, other=float("-inf"))
         total += tl.load(edge, mask=real, other=float("-inf"))
