@@ -85,10 +85,10 @@ def make_environment() -> None:
 
 
 def torch_in_environment() -> str:
-    """The version of an importable PyTorch that is new enough, or nothing."""
-    found = subprocess.run(
-        [str(PYTHON), "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False
-    )
+    """The version of an importable PyTorch that is new enough, or nothing. It is the package's own, as pip knows it:
+    PyTorch may add a `+cu130` that its package has not."""
+    look = "import torch; from importlib.metadata import version; print(version('torch'))"
+    found = subprocess.run([str(PYTHON), "-c", look], capture_output=True, text=True, check=False)
     version = found.stdout.strip()
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     return version if found.returncode == 0 and numbers >= TORCH_AT_LEAST else ""

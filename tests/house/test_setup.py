@@ -75,6 +75,19 @@ def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
     assert setup.constraints_keeping("2.11.0+cu128").read_text() == "numpy==1.0\ntorch==2.11.0+cu128\n"
 
 
+@pytest.mark.parametrize(("version", "kept"), [("2.13.0", "2.13.0"), ("2.13.0+cpu", "2.13.0+cpu"), ("2.10.1", "")])
+def test_a_torch_goes_by_its_packages_version(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, kept: str
+) -> None:
+    """A build with CUDA calls itself 2.13.0+cu130 and comes as 2.13.0: pip finds no other."""
+    (tmp_path / "torch.py").write_text("__version__ = '2.13.0+cu130'\n")
+    (tmp_path / f"torch-{version}.dist-info").mkdir()
+    (tmp_path / f"torch-{version}.dist-info" / "METADATA").write_text(f"Name: torch\nVersion: {version}\n")
+    monkeypatch.setattr(setup, "PYTHON", Path(sys.executable))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert setup.torch_in_environment() == kept
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [
