@@ -49,7 +49,7 @@ def linear(
 
 
 def quantized_twin(x: Array, weight: Array, bias: Array | None, levels: int, relu: bool) -> Array:
-    """The same in numpy, with so many codes above zero: integers are summed, so only roundings at the end may differ."""
+    """The same in numpy, with so many codes above zero: sums are whole numbers, so only roundings differ."""
     scale = np.maximum(np.abs(weight).max(axis=1), SMALLEST) / np.float32(127)
     codes = np.clip(np.rint(weight / scale[:, None]), -127, 127).astype(np.int64)
     largest = np.maximum(np.abs(x).max(axis=-1, keepdims=True), SMALLEST)

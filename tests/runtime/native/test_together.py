@@ -76,6 +76,27 @@ def test_some_of_the_shares(rows: int, asked: int, length: int) -> None:
     same(carry_out("LogShares", x, places, threads=2)[0], plain)
 
 
+@settings(max_examples=40)
+@given(
+    st.integers(1, 3), st.integers(1, 9), st.integers(0, 9), st.sampled_from([(), (1,), (2,)]),
+    st.sampled_from([1, 7, 2049]), st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_shares_of_chosen_slots(
+    batch: int, slots: int, chosen: int, inner: tuple[int, ...], length: int, threads: int
+) -> None:
+    random = np.random.default_rng(0)
+    x = rows_of((batch, slots, *inner, length)) * 3
+    rows = random.integers(-slots, slots, size=(batch, chosen, 1))
+    places = random.integers(0, length, size=(batch, chosen, *inner, 2))
+    plain = carry_out("LogShares", carry_out("GatherND", x, rows, attributes=[1])[0], places)[0]
+    same(carry_out("LogShares", x, places, rows, threads=threads)[0], plain)
+
+
+def test_chosen_slots_that_are_not_there_are_told() -> None:
+    with pytest.raises(OperatorError, match="outside"):
+        carry_out("LogShares", rows_of((1, 3, 5)), np.zeros((1, 1, 1), np.int64), np.full((1, 1, 1), 3))
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 2), st.integers(1, 4), st.integers(1, 70), st.integers(1, 70), st.sampled_from([1, 2]))
 def test_steps_of_a_link(rows: int, slots: int, classes: int, rank: int, threads: int) -> None:
@@ -128,7 +149,12 @@ def test_what_is_done_together() -> None:
         return [builder.node("ReduceMax", x, builder.integers(2), keepdims=0), where]
 
     assert Recorded(twice).kinds == ["Linear", "Linear", "Best"]
+    def share_of_some(builder: Any, x: Any) -> Any:
+        some = builder.node("GatherND", x, builder.column(x), batch_dims=1)
+        return [builder.node("GatherElements", builder.node("LogSoftmax", some, axis=-1), x, axis=-1)]
+
     assert Recorded(share).kinds == ["LogShares"]
+    assert Recorded(share_of_some).kinds == ["Unsqueeze", "LogShares"]
     assert Recorded(both).kinds == ["Largest"]
 
 

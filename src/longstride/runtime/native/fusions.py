@@ -54,6 +54,9 @@ def fused(nodes: Sequence[Node], wanted: Collection[GraphValue]) -> list[Node]:
         elif before is not None and alone and _is_share(node, before):
             _become(node, "LogShares", [before.inputs[0], node.inputs[1]], [])
             gone.add(before)
+            if (rows := _chosen_rows(before.inputs[0], readers)) is not None:
+                node.inputs = [rows.inputs[0], node.inputs[1], rows.inputs[1]]
+                gone.add(rows)
         elif (key := _searched(node)) is not None:
             other = largest.setdefault(key, node)
             if other.kind == node.kind:
@@ -141,6 +144,13 @@ def _is_share(node: Node, before: Node) -> bool:
     """Some of a row's logarithms of shares"""
     last = node.kind == "GatherElements" and node.attributes == [-1]
     return last and before.kind == "LogSoftmax" and before.attributes == [-1]
+
+
+def _chosen_rows(read: GraphValue | None, readers: Counter[GraphValue]) -> Node | None:
+    """What chooses some of the rows of each batch, where nobody else reads them"""
+    node = _maker(read)
+    alone = node is not None and node.kind == "GatherND" and node.attributes == [1] and readers[node.outputs[0]] == 1
+    return node if alone else None
 
 
 def _searched(node: Node) -> tuple[GraphValue | None, int, int] | None:

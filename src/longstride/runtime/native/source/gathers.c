@@ -3,20 +3,6 @@
 
 #include "operators.h"
 
-static const char *const OUTSIDE = "an index lies outside of what it looks into";
-
-/* Where an index points among `size`; -1: outside */
-static inline int64_t place_of(int64_t index, int64_t size) {
-    if (index < 0) index += size;
-    return index < 0 || index >= size ? -1 : index;
-}
-
-static int all_within(const value *indices, int64_t size) {
-    for (int64_t j = 0, count = count_of(indices); j < count; j++)
-        if (place_of(integer_of(indices, j), size) < 0) return 0;
-    return 1;
-}
-
 /* --- Gather -------------------------------------------------------------------------------------------------------- */
 
 typedef struct {

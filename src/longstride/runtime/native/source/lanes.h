@@ -144,6 +144,11 @@ static inline float sum_of_lanes(lanes x) {
     return x[0];
 }
 
+static inline int32_t sum_of_whole_lanes(whole_lanes x) {
+    HALVES(x, ADD_TO)
+    return x[0];
+}
+
 static inline float greatest_lane(lanes x) {
 #define TAKE_GREATER(X, OTHER) X = greater_lanes(X, OTHER);
     HALVES(x, TAKE_GREATER)

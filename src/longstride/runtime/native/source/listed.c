@@ -2,8 +2,9 @@
    where they lie, one run of memory each, so that nothing is gathered: x [batch, slots, inputs] and ids [batch, words] ->
    [batch, slots, words].
 
-   Plain loops over bytes, which compilers turn into their processor's dot products. A number depends on its own row and
-   output alone. */
+   Where a processor sums products of bytes, unsigned ones times signed ones, states are shifted to be unsigned and what
+   that adds is taken away again; elsewhere plain loops, which compilers turn into what there is. Either way the sums are
+   the same whole numbers, and a number depends on its own row and output alone. */
 
 #include "operators.h"
 #include "product.h"
@@ -19,15 +20,42 @@ typedef struct {
     const float *scale;    /* [outputs]; int8 only */
     const char *matrix;    /* [outputs, row_bytes] codes or floats */
     const float *x;        /* [batch, slots, inputs] */
-    int8_t *codes;         /* the same, [batch * slots, row_bytes] */
+    uint8_t *codes;        /* the same in 8 bits, [batch * slots, row_bytes]; NULL in fp32 */
     float *steps;          /* [batch * slots] what a step of each row's codes is worth */
     const int64_t *ids;
     float *to;
     int64_t slots, words, inputs, row_bytes, parts;
 } listing;
 
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+#define DOT_LANES(SUMS, CODES, WEIGHTS) \
+    (whole_lanes)_mm512_dpbusd_epi32((__m512i)(SUMS), _mm512_loadu_si512(CODES), _mm512_loadu_si512(WEIGHTS))
+#elif defined(__AVXVNNI__)
+#define DOT_LANES(SUMS, CODES, WEIGHTS) \
+    (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)(SUMS), _mm256_loadu_si256((const __m256i *)(const void *)(CODES)), \
+                                         _mm256_loadu_si256((const __m256i *)(const void *)(WEIGHTS)))
+#endif
+
 /* A row with SLOTS others, `n` bytes each: one sum alone would wait for each of its steps. */
-static void dot_bytes(const int8_t *row, const int8_t *x, int64_t n, int32_t *sums) {
+#ifdef DOT_LANES
+enum { SHIFT = ZERO_POINT };
+
+static void dot_bytes(const int8_t *row, const uint8_t *x, int64_t n, int32_t *sums) {
+    static const uint8_t ones[LINE] = {[0 ... LINE - 1] = 1};
+    whole_lanes found[SLOTS] = {{0}}, whole = {0};
+    for (int64_t k = 0; k < n; k += LANES * FOUR) {
+        whole = DOT_LANES(whole, ones, row + k);
+UNROLLED
+        for (int s = 0; s < SLOTS; s++) found[s] = DOT_LANES(found[s], x + s * n + k, row + k);
+    }
+UNROLLED
+    for (int s = 0; s < SLOTS; s++) sums[s] = sum_of_whole_lanes(found[s] - whole * SHIFT);
+}
+#else
+enum { SHIFT = 0 };
+
+static void dot_bytes(const int8_t *row, const uint8_t *codes, int64_t n, int32_t *sums) {
+    const int8_t *x = (const int8_t *)codes;
     int32_t a = 0, b = 0, c = 0, d = 0;
     for (int64_t k = 0; k < n; k++) {
         a += (int32_t)row[k] * (int32_t)x[k];
@@ -37,6 +65,7 @@ static void dot_bytes(const int8_t *row, const int8_t *x, int64_t n, int32_t *su
     }
     memcpy(sums, (const int32_t[]){a, b, c, d}, SLOTS * sizeof *sums);
 }
+#endif
 
 static float dot_floats(const float *x, const float *y, int64_t n) {
     lanes sums[4] = {{0}};
@@ -92,7 +121,7 @@ int op_Listed(machine *m, const instruction *i) {
         if ((l.codes = take_scratch(m, (rows + SLOTS) * (l.row_bytes + (int64_t)sizeof(float)))) == NULL) return 1;
         l.steps = (float *)(void *)(l.codes + (rows + SLOTS) * l.row_bytes);
         for (int64_t row = 0; row < rows; row++)
-            l.steps[row] = quantize_row(l.x + row * inputs, inputs, SIGNED_LEVELS, 0, (uint8_t *)l.codes + row * l.row_bytes, l.row_bytes);
+            l.steps[row] = quantize_row(l.x + row * inputs, inputs, SIGNED_LEVELS, SHIFT, l.codes + row * l.row_bytes, l.row_bytes);
     }
     in_parts(m, do_words, &l, sizes[0] * l.parts, rows * sizes[2] * inputs / 16);
     return 0;

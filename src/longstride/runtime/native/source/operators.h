@@ -23,6 +23,21 @@ static inline int ids_within(const value *ids, int64_t size) {
     return 1;
 }
 
+#define OUTSIDE "an index lies outside of what it looks into"
+
+/* Where an index points among `size`, from the end if it is negative; -1: outside */
+static inline int64_t place_of(int64_t index, int64_t size) {
+    if (index < 0) index += size;
+    return index < 0 || index >= size ? -1 : index;
+}
+
+/* Whether all of a tensor of I64 point into `size` */
+static inline int all_within(const value *indices, int64_t size) {
+    for (int64_t j = 0, count = count_of(indices); j < count; j++)
+        if (place_of(integer_of(indices, j), size) < 0) return 0;
+    return 1;
+}
+
 /* Axes may be counted from the end; -1 where there is no such axis */
 static inline int32_t axis_of(int64_t axis, int32_t rank) {
     if (axis < 0) axis += rank;

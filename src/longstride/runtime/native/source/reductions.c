@@ -277,13 +277,19 @@ static int64_t count_from(const float *x, int64_t n, float least) {
     return count;
 }
 
-/* A number that at least `wanted` of n are no less than, and not many more; the lowest of them where nothing is known */
+/* A number that at least `wanted` of n are no less than, and not many more; the lowest of them where nothing is known.
+   Infinity: some are no numbers, or infinite. */
 static float enough_of(const float *x, int64_t n, int64_t wanted) {
-    float low = x[0], high = x[0];
-    for (int64_t j = 1; j < n; j++) {
-        low = x[j] < low ? x[j] : low;
-        high = x[j] > high ? x[j] : high;
+    lanes lowest = all_lanes(INFINITY), highest = all_lanes(-INFINITY);
+    whole_lanes finite = all_lanes(0.0f) == all_lanes(0.0f);
+    for (int64_t j = 0; j < n; j += LANES) {
+        const lanes here = j + LANES <= n ? load_lanes(x + j) : load_some(x + j, n - j, x[j]);
+        finite &= here - here == all_lanes(0.0f);
+        lowest = choose(here < lowest, here, lowest);
+        highest = greater_lanes(here, highest);
     }
+    if (bits_of(finite) != (1u << LANES) - 1) return INFINITY;
+    float low = -greatest_lane(-lowest), high = greatest_lane(highest);
     for (int turn = 0; turn < 24; turn++) {
         float middle = low + (high - low) / 2;
         int64_t count = count_from(x, n, middle);
@@ -294,6 +300,36 @@ static float enough_of(const float *x, int64_t n, int64_t wanted) {
     return low;
 }
 
+/* Where there are few numbers: those that are large enough are copied together, and each one's place is how many of them
+   stand before it. 0: some are no numbers, or most are wanted. */
+static int pick_from_few(const picking *p, const float *x, float *values, int64_t *where) {
+    const int64_t wanted = p->k + p->nevers;
+    if (p->n > MOST_STRETCHES || wanted * 2 > p->n) return 0;
+    const float enough = enough_of(x, p->n, wanted);
+    if (enough == INFINITY) return 0;
+    float found[MOST_STRETCHES + LANES];
+    int64_t places[MOST_STRETCHES], count = 0;
+    for (int64_t j = 0; j < p->n; j += LANES) {
+        const lanes here = j + LANES <= p->n ? load_lanes(x + j) : load_some(x + j, p->n - j, -INFINITY);
+        for (uint32_t good = bits_of(here >= all_lanes(enough)); good; good &= good - 1) {
+            const int64_t place = j + __builtin_ctz(good);
+            if (left_out(p, place)) continue;
+            found[count] = x[place];
+            places[count++] = place;
+        }
+    }
+    store_lanes(found + count, all_lanes(-INFINITY));
+    for (int64_t one = 0; one < count; one++) {   /* of equals the first stays before the others */
+        int64_t before = count_from(found, one, found[one]);
+        for (int64_t j = one; j < count; j += LANES)
+            before += __builtin_popcount(bits_of(load_lanes(found + j) > all_lanes(found[one])));
+        if (before >= p->k) continue;
+        values[before] = found[one];
+        where[before] = places[one];
+    }
+    return 1;
+}
+
 /* Where there are many numbers: so many stretches have a number of at least `enough` that all that are wanted are among
    those of at least so much. 0: too few were found (some are no numbers), or there are too few stretches. */
 static int pick_from_stretches(const picking *p, const float *x, const float *most, float *values, int64_t *where) {
@@ -302,9 +338,8 @@ static int pick_from_stretches(const picking *p, const float *x, const float *mo
     if (stretches > MOST_STRETCHES || wanted * 2 > stretches) return 0;
     for (int64_t s = 0; !most && s < stretches; s++) found[s] = greatest(x + s * STRETCH, STRETCH);
     if (!most) most = found;
-    for (int64_t s = 0; s < stretches; s++)
-        if (!(most[s] > -INFINITY && most[s] < INFINITY)) return 0;
     const float enough = enough_of(most, stretches, wanted);
+    if (enough == INFINITY) return 0;
     int64_t kept = 0, left[MOST_STRETCHES + 1], lefts = 0;
     for (int64_t s = 0; s < stretches; s++) {   /* all are asked for before the first is waited for */
         if (most[s] < enough) continue;
@@ -328,7 +363,7 @@ static int pick_from_stretches(const picking *p, const float *x, const float *mo
 /* Kept in order; of equals the first stays before the others. Where too few are left, the rest is the lowest number */
 static void pick_row(const picking *p, const float *x, const float *most, float *values, int64_t *where) {
     int64_t kept = 0, looked = 0;
-    if (pick_from_stretches(p, x, most, values, where)) return;
+    if (pick_from_stretches(p, x, most, values, where) || pick_from_few(p, x, values, where)) return;
     for (int64_t j = 0; j < p->n; j++) {
         if (kept == p->k && j >= looked) { /* a stretch without anything larger is passed over whole */
             looked = smaller(j + STRETCH, p->n);

@@ -16,6 +16,8 @@ typedef struct {
     const float *x;
     float *to;
     int64_t rows, n, stretches;           /* stretches of a row */
+    const value *chosen;                  /* [batch, each, 1] which of x [batch, slots, inner, n] they are; NULL: all */
+    int64_t each, slots, inner;
     portion *portions;                    /* [rows, stretches], and then one for each row */
     int logarithm;
 } shares;
@@ -70,11 +72,19 @@ static __attribute__((noinline)) void finish(const float *x, float *to, int64_t 
     if (j < n) store_some(to + j, exponential(load_some(x + j, n - j, 0.0f) - largest) / sum, n - j);
 }
 
+static const float *row_of(const shares *s, int64_t row) {
+    if (s->chosen) {
+        const int64_t number = row / s->inner, slot = place_of(integer_of(s->chosen, number), s->slots);
+        row = (number / s->each * s->slots + slot) * s->inner + row % s->inner;
+    }
+    return s->x + row * s->n;
+}
+
 static void look_at_stretches(void *context, int64_t from, int64_t end) {
     const shares *s = context;
     for (int64_t j = from; j < end; j++) {
         int64_t first = j % s->stretches * STRETCH;
-        s->portions[j] = look_at(s->x + j / s->stretches * s->n + first, smaller(STRETCH, s->n - first));
+        s->portions[j] = look_at(row_of(s, j / s->stretches) + first, smaller(STRETCH, s->n - first));
     }
 }
 
@@ -117,25 +127,31 @@ int op_Softmax(machine *m, const instruction *i) { return soften(m, i, 0); }
 
 int op_LogSoftmax(machine *m, const instruction *i) { return soften(m, i, 1); }
 
-/* inputs: x [..., n], indices [..., k]; bit for bit what GatherElements over the last axis finds in LogSoftmax(x) */
+/* inputs: x [..., n], indices [..., k]; bit for bit what GatherElements over the last axis finds in LogSoftmax(x). A
+   third, [batch, rows, 1]: of x [batch, slots, ..., n] these slots alone, as GatherND finds them. */
 int op_LogShares(machine *m, const instruction *i) {
-    const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1);
-    int32_t last = x->rank - 1;
+    const value *x = input_of(m, i, 0), *indices = input_of(m, i, 1), *chosen = input_of(m, i, 2);
+    const int32_t last = x->rank - 1;
     int fit = x->kind == F32 && indices->kind == I64 && last >= 0 && indices->rank == x->rank;
-    for (int32_t d = 0; fit && d < last; d++) fit = x->sizes[d] == indices->sizes[d];
+    if (fit && chosen)
+        fit = chosen->kind == I64 && last >= 2 && chosen->rank == 3 && chosen->sizes[0] == x->sizes[0] && chosen->sizes[2] == 1;
+    for (int32_t d = 0; fit && d < last; d++) fit = (chosen && d == 1 ? chosen : x)->sizes[d] == indices->sizes[d];
     if (!fit) return wrong(m, "LogShares expects rows of F32, and integers for each of them");
-    shares s = {.x = x->data, .n = x->sizes[last], .rows = product_of(x->sizes, 0, last), .logarithm = 1};
+    shares s = {.x = x->data, .n = x->sizes[last], .rows = product_of(indices->sizes, 0, last), .logarithm = 1};
     float *to = give(m, i, 0, F32, x->rank, indices->sizes);
     if (to == NULL) return 1;
     if (count_of(indices) == 0) return 0;
+    if (chosen) {
+        s.chosen = chosen, s.each = chosen->sizes[1], s.slots = x->sizes[1], s.inner = product_of(x->sizes, 2, last);
+        if (!all_within(chosen, s.slots)) return wrong(m, OUTSIDE);
+    }
     if (look_at_rows(m, &s)) return 1;
     const portion *rows = s.portions + s.rows * s.stretches;
     for (int64_t r = 0, j = 0; r < s.rows; r++)
         for (int64_t k = 0; k < indices->sizes[last]; k++, j++) {
-            int64_t place = integer_of(indices, j);
-            if (place < 0) place += s.n;
-            if (place < 0 || place >= s.n) return wrong(m, "an index lies outside of what it looks into");
-            to[j] = s.x[r * s.n + place] - rows[r].largest - rows[r].sum;
+            const int64_t place = place_of(integer_of(indices, j), s.n);
+            if (place < 0) return wrong(m, OUTSIDE);
+            to[j] = row_of(&s, r)[place] - rows[r].largest - rows[r].sum;
         }
     return 0;
 }
