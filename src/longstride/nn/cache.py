@@ -66,19 +66,26 @@ class EncoderState:
     def put(self, rows: Tensor | slice, other: EncoderState) -> None:
         """Write another memory, no wider than this, into the given rows."""
         width = other.visible.shape[1]
+        if (
+            isinstance(rows, slice)
+            and self.keys.device.type == "cpu"
+            and self.keys.dtype == other.keys.dtype == torch.float32
+        ):
+            # By numpy: PyTorch shares even so small a copy out among its threads, which then wait busily for more
+            # (milliseconds) on cores that the next model call needs; and its calls are what a short sentence waits for.
+            there, here = ([one.numpy() for one in state.buffers[:3]] for state in (self, other))
+            there[0][:, rows, :, :width], there[1][:, rows, :, :width] = here[0], here[1]
+            there[2][rows, :width], there[2][rows, width:] = here[2], False
+            if self.bias is not None:
+                self.bias.numpy()[rows] = np.where(there[2][rows], np.float32(0), -np.inf)[:, None, None]
+            return
         missing = self.visible.shape[1] - width
         visible = F.pad(other.visible, (0, missing)) if missing else other.visible
         self.visible[rows] = visible
         if self.bias is not None:
             self.bias[rows] = additive(visible[:, None, None], self.bias)
         # Columns beyond `width` keep an earlier sentence's values: hidden, and finite.
-        for there, here in ((self.keys, other.keys), (self.values, other.values)):
-            if isinstance(rows, slice) and there.device.type == "cpu" and there.dtype == here.dtype == torch.float32:
-                # By numpy: PyTorch shares even so small a copy out among its threads, which then wait busily for more
-                # (milliseconds) on cores that the next model call needs.
-                there.numpy()[:, rows, :, :width] = here.numpy()
-            else:
-                there[:, rows, :, :width] = here
+        self.keys[:, rows, :, :width], self.values[:, rows, :, :width] = other.keys, other.values
 
 
 class Cache:

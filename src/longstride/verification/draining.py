@@ -31,6 +31,8 @@ CATCH_UP = 64
 """Iterations that take as long as a move does where a drafter has to catch up: it reads the source again and what is
 committed, by PyTorch (BART, titles, 32 rows, H200: 8 to 26 ms a batch, an iteration 0.25)."""
 
+LOOK_EVERY = 8
+"""Iterations between two looks at what drafts bring: a look takes a thirtieth of a processor's iteration."""
 PATIENCE = 48
 """Iterations after which it is asked what drafts brought to a row: a sentence is mostly done in fewer."""
 LEAST_GAIN = 1.5
@@ -47,17 +49,22 @@ class Gains:
     """What iterations bring to the rows that are left: drafts hardly ever foresee an output that loops, for one."""
 
     def __init__(self) -> None:
+        self._asked = 0
         self._first: dict[int, int] = {}
         self._seen: Counter[int] = Counter()
 
+    def due(self) -> bool:
+        """Whether it is time for a look. Asked once an iteration."""
+        self._asked += 1
+        return self._asked % LOOK_EVERY == 0
+
     def poor(self, lengths: Mapping[int, int]) -> bool:
-        """Whether drafts cost more than they bring, by how much is committed for these tickets. Asked once an
-        iteration."""
+        """Whether drafts cost more than they bring, by how much is committed for these tickets. Asked when due."""
         for ticket, length in lengths.items():
             self._first.setdefault(ticket, length)
         longest = max((self._seen[ticket] for ticket in lengths), default=0)
         iterations = sum(self._seen[ticket] for ticket in lengths)
-        self._seen.update(lengths.keys())
+        self._seen.update(dict.fromkeys(lengths, LOOK_EVERY))
         gained = sum(length - self._first[ticket] for ticket, length in lengths.items())
         return longest >= PATIENCE and gained < LEAST_GAIN * iterations
 

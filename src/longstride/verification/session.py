@@ -283,6 +283,8 @@ class VerificationSession(PooledSession[BatchState]):
             return
         if self._gains is None:
             self._gains = Gains()
+        if not self._gains.due():
+            return
         rows, used = self._key.capacity, self._slots.used
         tickets = [ticket for ticket in self._slots.held if ticket is not None]
         lengths = dict(zip(tickets, self.table.outputs.lengths(used), strict=True))
