@@ -149,6 +149,7 @@ def test_what_is_done_together() -> None:
         return [builder.node("ReduceMax", x, builder.integers(2), keepdims=0), where]
 
     assert Recorded(twice).kinds == ["Linear", "Linear", "Best"]
+
     def share_of_some(builder: Any, x: Any) -> Any:
         some = builder.node("GatherND", x, builder.column(x), batch_dims=1)
         return [builder.node("GatherElements", builder.node("LogSoftmax", some, axis=-1), x, axis=-1)]

@@ -239,11 +239,11 @@ def _scored(
     if normalise == "vocabulary":
         return streams.split(_log_probabilities(model, hidden, following[:, streams.slots]))
     shared = following if rest is None else torch.cat([following, rest], dim=-1)  # the vocabulary of a column
-    weights, missing = F.embedding(shared, model.output_weight), shared == special.pad
+    missing = shared == special.pad
     # Of all streams but the last the first column alone is asked for: further on a word has more before it.
     ends = [*range(1, order), None]
     found = [
-        _among(part[:, : None if end is None else 1], weights[:, number:end], missing[:, number:end])
+        _among(model, part[:, : None if end is None else 1], shared[:, number:end], missing[:, number:end])
         for number, (part, end) in enumerate(zip(streams.split(hidden), ends, strict=True))
     ]
     return found if rest is None else [part[..., : following.shape[2]] for part in found]
@@ -299,11 +299,11 @@ def _log_probabilities(model: Scorer, hidden: Tensor, ids: Tensor) -> Tensor:
     return found.view(ids.shape)
 
 
-def _among(hidden: Tensor, weights: Tensor, missing: Tensor) -> Tensor:
-    """hidden [rows, n, ..., width], weights [rows, n, after, width], missing [rows, n, after] -> [rows, n, ..., after],
-    shares of these words alone"""
-    rows, columns, after, width = weights.shape
-    states = hidden.reshape(rows, columns, math.prod(hidden.shape[2:-1]), width)
-    logits = (states @ weights.transpose(2, 3)).to(ops.wide(hidden))
-    logits = logits.masked_fill(missing[:, :, None], float("-inf"))
+def _among(model: Scorer, hidden: Tensor, ids: Tensor, missing: Tensor) -> Tensor:
+    """hidden [rows, n, ..., width], ids and whether they are missing [rows, n, after] -> [rows, n, ..., after], shares
+    of these words alone"""
+    rows, columns, after = ids.shape
+    states = hidden.reshape(rows * columns, math.prod(hidden.shape[2:-1]), hidden.shape[-1])
+    logits = ops.listed(states, model.output_weight, ids.reshape(rows * columns, after)).to(ops.wide(hidden))
+    logits = logits.masked_fill(missing.reshape(rows * columns, 1, after), float("-inf"))
     return logits.log_softmax(dim=-1).view(*hidden.shape[:-1], after)
