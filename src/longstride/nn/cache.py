@@ -64,7 +64,8 @@ class EncoderState:
         return EncoderState(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
     def put(self, rows: Tensor | slice, other: EncoderState) -> None:
-        """Write another memory, no wider than this, into the given rows."""
+        """Write another memory, no wider than this, into the given rows. Columns beyond it keep an earlier sentence's
+        keys and values: hidden, and finite."""
         width = other.visible.shape[1]
         if (
             isinstance(rows, slice)
@@ -73,18 +74,17 @@ class EncoderState:
         ):
             # By numpy: PyTorch shares even so small a copy out among its threads, which then wait busily for more
             # (milliseconds) on cores that the next model call needs; and its calls are what a short sentence waits for.
-            there, here = ([one.numpy() for one in state.buffers[:3]] for state in (self, other))
-            there[0][:, rows, :, :width], there[1][:, rows, :, :width] = here[0], here[1]
-            there[2][rows, :width], there[2][rows, width:] = here[2], False
+            keys, values, visible = (one.numpy() for one in self.buffers[:3])
+            visible[rows, :width], visible[rows, width:] = other.visible.numpy(), False
             if self.bias is not None:
-                self.bias.numpy()[rows] = np.where(there[2][rows], np.float32(0), -np.inf)[:, None, None]
+                self.bias.numpy()[rows] = np.where(visible[rows], np.float32(0), -np.inf)[:, None, None]
+            keys[:, rows, :, :width], values[:, rows, :, :width] = other.keys.numpy(), other.values.numpy()
             return
         missing = self.visible.shape[1] - width
-        visible = F.pad(other.visible, (0, missing)) if missing else other.visible
-        self.visible[rows] = visible
+        shown = F.pad(other.visible, (0, missing)) if missing else other.visible
+        self.visible[rows] = shown
         if self.bias is not None:
-            self.bias[rows] = additive(visible[:, None, None], self.bias)
-        # Columns beyond `width` keep an earlier sentence's values: hidden, and finite.
+            self.bias[rows] = additive(shown[:, None, None], self.bias)
         self.keys[:, rows, :, :width], self.values[:, rows, :, :width] = other.keys, other.values
 
 

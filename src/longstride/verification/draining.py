@@ -32,7 +32,8 @@ CATCH_UP = 64
 committed, by PyTorch (BART, titles, 32 rows, H200: 8 to 26 ms a batch, an iteration 0.25)."""
 
 LOOK_EVERY = 8
-"""Iterations between two looks at what drafts bring: a look takes a thirtieth of a processor's iteration."""
+"""Iterations between two looks at what drafts bring: on two cores a look took 0.09 ms, an iteration 1.9 (both beside a
+profiler)."""
 PATIENCE = 48
 """Iterations after which it is asked what drafts brought to a row: a sentence is mostly done in fewer."""
 LEAST_GAIN = 1.5
