@@ -13,6 +13,8 @@ from longstride import load, model_folder
 from longstride.contract import Source
 from longstride.interop.onnx_folder import MANIFEST, OnnxFolder, export_onnx
 from longstride.model_folder import DecoderConfig, Part
+from longstride.runtime import graph_runner
+from longstride.runtime.processor import Processor
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.text.files import file_sha256
 from tests.cli.conftest import Run, model, run
@@ -22,6 +24,7 @@ from tests.models import random_source, tiny_model
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+
 
 __all__ = ["model", "run"]
 
@@ -46,7 +49,9 @@ def whole_folder(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_onnxruntime_alone_gives_the_same_ids(tmp_path: Path, precision: Any) -> None:
+def test_onnxruntime_alone_gives_the_same_ids(tmp_path: Path, precision: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In 7 bits, as graphs are that somebody may run on a processor whose sums overflow (with 8 this failed on one).
+    monkeypatch.setattr(graph_runner, "this_processor", lambda: Processor("x86_64", frozenset({"avx2"})))
     folder = write_folder(tmp_path / "model", encoder_layers=2)
     (tmp_path / "out").mkdir()
     export_onnx(load(folder, device="cpu"), tmp_path / "out", precision)

@@ -369,10 +369,13 @@ LARGEST = 2**31 - 1
 
 
 def write_graph(program: Program, path: Path, int8: bool) -> None:
-    """Write the graph of a program that has a spec, for steps of two tokens or more."""
+    """Write the graph of a program that has a spec, for steps of two tokens or more.
+
+    Where it will be run nobody knows, so that integer weights have 7 bits: no processor's sums overflow with them.
+    """
     if program.graph is None:
         raise WorkError(f"The program {program.name!r} has no spec that a graph could be made of.")
-    model = OnnxBuilder(int8).model(program.name, program.graph)
+    model = OnnxBuilder(int8, narrow=True).model(program.name, program.graph)
     external = model.ByteSize() >= LARGEST
     onnx.save_model(
         model, str(path), save_as_external_data=external, location=f"{path.name}.data" if external else None
