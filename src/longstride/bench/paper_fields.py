@@ -31,6 +31,9 @@ FIELDS |= {
     "gap": lambda view: _top_and_gap(view)[1],
     "trained_block": lambda view: int(view["part.drafter.block"] or 0),
 }
+USUAL = {"dedup": "0", "end": "any-direction", "strength": "0.6"}
+"""How interleaved decoders search where nothing is tried."""
+
 _SHAPE = ("encoder", "encoder_layers", "decoder_layers", "width")
 FIELDS["drafter_shape"] = lambda view: tuple(view[f"part.drafter.{name}"] for name in _SHAPE)
 
@@ -104,7 +107,7 @@ FIELDS |= {
     "c": lambda view: int(view["part.interleaving.c"] or 1),
     "beam": lambda view: 1 if view["decoder"] == "greedy" else int(view["option"].get("width", "1")),
     "dedup": lambda view: int(view["option"].get("dedup", "0")),
-    "unchanged": lambda view: not view["ablation"] and view["dedup"] == 0,
+    "unchanged": lambda view: not view["ablation"] and USUAL.items() <= (USUAL | view["option"]).items(),
     "linked": lambda view: view["ablation"] == LINKED,
     "published": lambda view: view["c"] == 1 if view["h"] == 1 else view["c"] <= 2,
     "directions": lambda view: "both directions" if view["h"] == 2 else "left to right",
