@@ -112,8 +112,9 @@ def test_the_environment_names_the_compiler(tmp_path: Path, monkeypatch: pytest.
     [
         (X86[0].needs, "amx"),
         (X86[1].needs | {"amx_tile"}, "avx512vnni"),
-        (X86[1].needs - {"avx512_vnni"} | {"avx_vnni"}, "avxvnni"),
-        (X86[1].needs - {"avx512_vnni"}, "avx2"),
+        (X86[2].needs | {"avx_vnni"}, "avx512"),
+        (X86[3].needs, "avxvnni"),
+        (X86[2].needs - {"avx512f"}, "avx2"),
     ],
 )
 def test_the_best_that_a_processor_can_run(flags: frozenset[str], name: str, tmp_path: Path) -> None:

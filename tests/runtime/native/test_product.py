@@ -50,8 +50,9 @@ def linear(
 
 def quantized_twin(x: Array, weight: Array, bias: Array | None, levels: int, relu: bool) -> Array:
     """The same in numpy, with so many codes above zero: sums are whole numbers, so only roundings differ."""
-    scale = np.maximum(np.abs(weight).max(axis=1), SMALLEST) / np.float32(127)
-    codes = np.clip(np.rint(weight / scale[:, None]), -127, 127).astype(np.int64)
+    of_weights = library().weight_levels()
+    scale = np.maximum(np.abs(weight).max(axis=1), SMALLEST) / np.float32(of_weights)
+    codes = np.clip(np.rint(weight / scale[:, None]), -of_weights, of_weights).astype(np.int64)
     largest = np.maximum(np.abs(x).max(axis=-1, keepdims=True), SMALLEST)
     parts = np.rint(x * (np.float32(levels) / largest)).astype(np.int64)
     found = (parts @ codes.T).astype(np.float32) * (largest * (np.float32(1) / np.float32(levels))) * scale
@@ -104,11 +105,13 @@ def test_integer_products_are_those_of_quantized_rows(
 def test_weights_stored_in_int8_are_packed_as_the_very_integers(
     inputs: int, outputs: int, exponent: int, seed: int
 ) -> None:
-    """A row of x with a single 1 picks a column of codes, times the scale that packing found."""
+    """A row of x with a single 1 picks a column of codes, times the scale that packing found; where a processor has fewer
+    codes for weights, as the nearest of these."""
+    levels = library().weight_levels() / 127
     stored = quantized("w", torch.from_numpy(rows_of([outputs, inputs], seed)) * 10.0**exponent)
     codes, scale = stored["w"].numpy(), stored["w" + SCALE].numpy()
     columns = linear(np.eye(inputs, dtype=np.float32), (codes * scale[:, None]).astype(np.float32))
-    np.testing.assert_allclose(columns.T / scale[:, None].astype(np.float64), codes, atol=1e-3)
+    np.testing.assert_allclose(columns.T / scale[:, None].astype(np.float64), np.rint(codes * levels) / levels, atol=1e-3)
 
 
 @settings(max_examples=40)

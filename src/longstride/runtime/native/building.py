@@ -50,12 +50,14 @@ class Variant(NamedTuple):
 
 
 _AVX2 = frozenset({"avx2", "fma", "bmi1", "bmi2", "f16c", "abm", "movbe"})
-_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_VNNI = _AVX512 | {"avx512_vnni"}
 _DOT = frozenset({"asimddp", "atomics"})
 
 X86 = (
     Variant("amx", ("-march=cascadelake", "-mamx-tile", "-mamx-int8"), _VNNI | {"amx_tile", "amx_int8"}),
     Variant("avx512vnni", ("-march=cascadelake",), _VNNI),
+    Variant("avx512", ("-march=skylake-avx512",), _AVX512),
     Variant("avxvnni", ("-march=haswell", "-mavxvnni"), _AVX2 | {"avx_vnni"}),
     Variant("avx2", ("-march=haswell",), _AVX2),
 )

@@ -76,6 +76,7 @@ def declared(found: ctypes.CDLL) -> ctypes.CDLL:
     found.pack_linear.restype = c_void_p
     found.free_linear.argtypes, found.free_linear.restype = [c_void_p], None
     found.has_integer_products.argtypes, found.has_integer_products.restype = [], c_int
+    found.weight_levels.argtypes, found.weight_levels.restype = [], c_int
     return found
 
 

@@ -39,7 +39,9 @@ class NativeRunner(GraphRunner):
 
     def describe(self) -> str:
         """``native, int8 on 2 threads of x86_64 with int8 dot products (AVX-512 VNNI); weights in 8 bits``"""
-        integers = f" with {self.processor.integers}; weights in 8 bits" if self.precision == "int8" else ""
+        integers = ""
+        if self.precision == "int8":
+            integers = f" with {self.processor.integers}; weights in {library().weight_levels().bit_length() + 1} bits"
         return f"native, {self.precision} on {self.threads} threads of {self.processor.machine}{integers}"
 
     def round_up(self, size: int, least: int = 1) -> int:

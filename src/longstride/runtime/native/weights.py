@@ -65,7 +65,7 @@ def by_rows(weight: Tensor, precision: int) -> Held:
     weight = _plain(weight)
     if precision != 8:
         return held(weight)
-    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127
+    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / library().weight_levels()
     codes = (weight / scale[:, None]).round().to(torch.int8)
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % LINE))
     return held(torch.cat([one.contiguous().view(torch.uint8).flatten() for one in (scale, codes)]))

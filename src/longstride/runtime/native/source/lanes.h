@@ -41,6 +41,13 @@ static inline lanes load_lanes(const float *from) {
     return found;
 }
 
+/* whole numbers, or four bytes in each lane */
+static inline whole_lanes load_whole(const void *from) {
+    whole_lanes found;
+    memcpy(&found, from, sizeof found);
+    return found;
+}
+
 static inline void store_lanes(float *to, lanes x) {
     memcpy(to, &x, sizeof x);
 }

@@ -27,15 +27,6 @@ typedef struct {
     int64_t slots, words, inputs, row_bytes, parts;
 } listing;
 
-#if defined(__AVX512VNNI__) && defined(__AVX512F__)
-#define DOT_LANES(SUMS, CODES, WEIGHTS) \
-    (whole_lanes)_mm512_dpbusd_epi32((__m512i)(SUMS), _mm512_loadu_si512(CODES), _mm512_loadu_si512(WEIGHTS))
-#elif defined(__AVXVNNI__)
-#define DOT_LANES(SUMS, CODES, WEIGHTS) \
-    (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)(SUMS), _mm256_loadu_si256((const __m256i *)(const void *)(CODES)), \
-                                         _mm256_loadu_si256((const __m256i *)(const void *)(WEIGHTS)))
-#endif
-
 /* A row with SLOTS others, `n` bytes each: one sum alone would wait for each of its steps. */
 #ifdef DOT_LANES
 enum { SHIFT = ZERO_POINT };
@@ -44,9 +35,9 @@ static void dot_bytes(const int8_t *row, const uint8_t *x, int64_t n, int32_t *s
     static const uint8_t ones[LINE] = {[0 ... LINE - 1] = 1};
     whole_lanes found[SLOTS] = {{0}}, whole = {0};
     for (int64_t k = 0; k < n; k += LANES * FOUR) {
-        whole = DOT_LANES(whole, ones, row + k);
+        whole = dot_lanes(whole, load_whole(ones), load_whole(row + k));
 UNROLLED
-        for (int s = 0; s < SLOTS; s++) found[s] = DOT_LANES(found[s], x + s * n + k, row + k);
+        for (int s = 0; s < SLOTS; s++) found[s] = dot_lanes(found[s], load_whole(x + s * n + k), load_whole(row + k));
     }
 UNROLLED
     for (int s = 0; s < SLOTS; s++) sums[s] = sum_of_whole_lanes(found[s] - whole * SHIFT);

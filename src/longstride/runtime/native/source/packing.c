@@ -76,20 +76,19 @@ static void let_go(piece *from) {
 
 /* --- packing ------------------------------------------------------------------------------------------------------ */
 
-#define LEVELS 127.0f   /* above zero, and as many below */
-
 /* One output's codes, every four of them PANEL fours from the next; its scale */
 static float pack_codes(const float *weight, int64_t inputs, int8_t *to, int64_t *sum) {
+    const float levels = (float)WEIGHT_LEVELS;   /* above zero, and as many below */
     float largest = FLT_MIN * 127.0f;   /* a scale is never zero, nor too small to divide by */
     for (int64_t input = 0; input < inputs; input++) {
         float size = fabsf(weight[input]);
         largest = size > largest ? size : largest;
     }
-    float scale = largest / LEVELS;
+    float scale = largest / levels;
     *sum = 0;
     for (int64_t input = 0; input < inputs; input++) {
         float code = rintf(weight[input] / scale);   /* half to even */
-        code = code > LEVELS ? LEVELS : code < -LEVELS ? -LEVELS : code;
+        code = code > levels ? levels : code < -levels ? -levels : code;
         to[input / FOUR * FOUR * PANEL + input % FOUR] = (int8_t)code;
         *sum += (int64_t)code;
     }
@@ -143,3 +142,5 @@ int has_integer_products(void) {
     return 0;
 #endif
 }
+
+int weight_levels(void) { return WEIGHT_LEVELS; }

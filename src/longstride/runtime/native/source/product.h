@@ -12,19 +12,24 @@
 /* As many sums as lanes, of four products of bytes each: what every processor calls by another name.
 
    Activations are unsigned with the zero point ZERO_POINT, or 0 where none is negative; where a processor multiplies only
-   signed bytes, the zero point is 0 and there are half as many levels for what is never negative. Weights and signed codes
-   are from -127 to 127, so that two products fit 16 bits where an instruction sums them there. */
+   signed bytes, the zero point is 0 and there are half as many levels for what is never negative. Weights are signed, from
+   -WEIGHT_LEVELS to WEIGHT_LEVELS: where an instruction sums two products in 16 bits, as many as fit (2 * 255 * 63, or of
+   two signed bytes 2 * 127 * 127, are less than 32,768). */
 
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
 #define DOT_NAME "AVX-512 VNNI"
 enum { DOT_VECTORS = 2, DOT_ROWS = 14 };   /* 28 of 32 registers hold sums, two weights, one codes */
+#elif defined(__AVX512BW__)
+#define DOT_NAME "AVX-512"
+#define SUMS_IN_16_BITS
+enum { DOT_VECTORS = 2, DOT_ROWS = 14 };   /* 28 of 32: a sum takes several steps */
 #elif defined(__AVXVNNI__)
 #define DOT_NAME "AVX-VNNI"
 enum { DOT_VECTORS = 2, DOT_ROWS = 6 };    /* 12 of 16 */
 #elif defined(__AVX2__)
 #define DOT_NAME "AVX2"
-#define SIGNED_ACTIVATIONS
-enum { DOT_VECTORS = 2, DOT_ROWS = 4 };    /* 8 of 16: a sum takes several steps */
+#define SUMS_IN_16_BITS
+enum { DOT_VECTORS = 2, DOT_ROWS = 4 };    /* 8 of 16 */
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
 #define DOT_NAME "NEON dot products of signed and unsigned bytes"
 enum { DOT_VECTORS = 4, DOT_ROWS = 6 };    /* 24 of 32, four weights, one codes */
@@ -46,18 +51,34 @@ enum { ZERO_POINT = 0, SIGNED_LEVELS = 127, UNSIGNED_LEVELS = 127 };
 enum { ZERO_POINT = 128, SIGNED_LEVELS = 127, UNSIGNED_LEVELS = 255 };
 #endif
 
+#ifdef SUMS_IN_16_BITS
+enum { WEIGHT_LEVELS = 63 };
+#else
+enum { WEIGHT_LEVELS = 127 };
+#endif
+
+#if defined(__AVX2__)
+#define DOT_LANES
+/* sums[lane] += codes[4 lane ... 4 lane + 3] times weights[4 lane ... 4 lane + 3], bytes without and with a sign */
+ALWAYS_INLINE whole_lanes dot_lanes(whole_lanes sums, whole_lanes codes, whole_lanes weights) {
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+    return (whole_lanes)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)codes, (__m512i)weights);
+#elif defined(__AVX512BW__)
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)codes, (__m512i)weights);
+    return sums + (whole_lanes)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVXVNNI__)
+    return (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)codes, (__m256i)weights);
+#else
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)codes, (__m256i)weights);
+    return sums + (whole_lanes)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#endif
+}
+#endif
+
 /* sums[lane] += four activations (one after another in the bytes of `four`) times weights[4 lane ... 4 lane + 3] */
 ALWAYS_INLINE whole_lanes dot(whole_lanes sums, uint32_t four, const int8_t *weights) {
-#if defined(__AVX512VNNI__) && defined(__AVX512F__)
-    __m512i codes = _mm512_set1_epi32((int32_t)four);
-    return (whole_lanes)_mm512_dpbusd_epi32((__m512i)sums, codes, _mm512_loadu_si512(weights));
-#elif defined(__AVXVNNI__)
-    return (whole_lanes)_mm256_dpbusd_avx_epi32((__m256i)sums, _mm256_set1_epi32((int32_t)four), _mm256_loadu_si256((const __m256i *)(const void *)weights));
-#elif defined(__AVX2__)
-    /* unsigned times signed is all there is: sizes of codes, and weights with the codes' signs */
-    const __m256i codes = _mm256_set1_epi32((int32_t)four), weight = _mm256_loadu_si256((const __m256i *)(const void *)weights);
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(weight, codes));
-    return sums + (whole_lanes)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#if defined(DOT_LANES)
+    return dot_lanes(sums, (whole_lanes){0} + (int32_t)four, load_whole(weights));
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
     return (whole_lanes)vsudotq_lane_s32((int32x4_t)sums, vld1q_s8(weights), vreinterpret_u8_u32((uint32x2_t){four, 0}), 0);
 #elif defined(__ARM_FEATURE_DOTPROD)
@@ -107,6 +128,9 @@ void free_linear(void *packed);
 
 /* 1 where this processor multiplies and sums four bytes at once; otherwise int8 is right but slow */
 int has_integer_products(void);
+
+/* WEIGHT_LEVELS, for who makes codes elsewhere */
+int weight_levels(void);
 
 /* --- one product ----------------------------------------------------------------------------------------------------- */
 
