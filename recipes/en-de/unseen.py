@@ -1,7 +1,7 @@
 """Sentences that a teacher never saw, out of those that it did: unseen.py SOURCE TARGET [--seed N].
 
 Where there is no more text to distil, there are more sentences in it. One with several clauses gives two: a clause by
-itself, and what is left without it, each written as a sentence. What a teacher says to them is new to who learns from it:
+itself, and what is left without it, each written as a sentence. What a teacher says to them is new to its student:
 
     python recipes/en-de/unseen.py data/en-de/train.en.xz data/en-de/unseen.en
     longstride distill -m runs/en-de/teacher -i data/en-de/unseen.en -o data/en-de/distilled-unseen --precision fp16

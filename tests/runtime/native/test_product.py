@@ -105,13 +105,15 @@ def test_integer_products_are_those_of_quantized_rows(
 def test_weights_stored_in_int8_are_packed_as_the_very_integers(
     inputs: int, outputs: int, exponent: int, seed: int
 ) -> None:
-    """A row of x with a single 1 picks a column of codes, times the scale that packing found; where a processor has fewer
-    codes for weights, as the nearest of these."""
+    """A row of x with a single 1 picks a column of codes, times the scale that packing found; where a processor has
+    fewer codes for weights, as the nearest of these."""
     levels = library().weight_levels() / 127
     stored = quantized("w", torch.from_numpy(rows_of([outputs, inputs], seed)) * 10.0**exponent)
     codes, scale = stored["w"].numpy(), stored["w" + SCALE].numpy()
     columns = linear(np.eye(inputs, dtype=np.float32), (codes * scale[:, None]).astype(np.float32))
-    np.testing.assert_allclose(columns.T / scale[:, None].astype(np.float64), np.rint(codes * levels) / levels, atol=1e-3)
+    np.testing.assert_allclose(
+        columns.T / scale[:, None].astype(np.float64), np.rint(codes * levels) / levels, atol=1e-3
+    )
 
 
 @settings(max_examples=40)
