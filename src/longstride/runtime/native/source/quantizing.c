@@ -24,6 +24,11 @@ static inline void write_codes(lanes x, lanes steps, lanes zero, uint8_t *codes)
 #if defined(__AVX512F__)
     __m128i bytes = _mm512_cvtepi32_epi8((__m512i)whole);
     memcpy(codes, &bytes, sizeof bytes);
+#elif defined(__AVX2__)
+    const __m256i low = (__m256i)(whole & 0xff);
+    const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    const __m128i bytes = _mm_packus_epi16(words, words);
+    memcpy(codes, &bytes, LANES);
 #elif defined(__aarch64__) && defined(__ARM_NEON)
     const uint16x4_t half = vmovn_u32((uint32x4_t)whole);
     const uint8x8_t bytes = vmovn_u16(vcombine_u16(half, half));
