@@ -78,6 +78,26 @@ def test_more_threads_than_could_be_of_use_are_refused(run: Run, model: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu.max": "nonsense"}, None),
+        ({}, None),
+    ],
+)
+def test_a_container_has_as_many_cores_as_it_is_granted(
+    files: dict[str, str], cores: int | None, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert available_cores(tmp_path) == (cores or available_cores(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
     ("decoder", "setting", "message"),
     [
         ("greedy", "max_ratio=nan", "greedy: max_ratio expects a number from 0 to 1000, found nan."),

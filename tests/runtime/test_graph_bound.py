@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +180,26 @@ class Small:
     nbytes: int
     steady: bool = True
     recordings: int = 0
+
+
+def test_tables_are_counted_whoever_takes_and_brings_them() -> None:
+    tables, before = TablePool(most=5, most_bytes=200), sys.getswitchinterval()
+
+    def lend(seed: int) -> None:
+        draw = random.Random(seed)
+        for _ in range(300):
+            size = draw.randrange(1, 60)
+            tables.release("kind", size % 7, tables.acquire("kind", size % 7, lambda size=size: Small(size)))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(lend, range(6)))
+    finally:
+        sys.setswitchinterval(before)
+    waiting = [tables.acquire("kind", number, lambda: Small(0)) for number in range(7)]
+    assert tables.nbytes == 0
+    assert 0 < sum(table.nbytes for table in waiting) <= 200
 
 
 def test_the_longest_unused_tables_go_first_and_large_ones_at_once() -> None:

@@ -6,10 +6,13 @@ graph is refused, runs eagerly in fp32; the person is told so. Knows no system.
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +21,7 @@ from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Progra
 from longstride.contract.options import Range, shown
 from longstride.contract.running import K, Pooled
 from longstride.runtime.eager import EagerRunner
-from longstride.runtime.graphs import Graph
+from longstride.runtime.graphs import Graph, HalfDoneError, renewed_in_children
 from longstride.runtime.processor import Processor, this_processor
 
 Tell = Callable[[str], None]
@@ -80,6 +83,8 @@ class GraphRunner(Runner, ABC):
         try:
             graph = self._graph(key, program.name, spec, variant)
             found = None if graph is None else graph(feeds)
+        except HalfDoneError:
+            raise
         except Exception as error:  # whatever a graph's own library refuses: the eager way is always there
             self._refused(key, program.name, error)
             found = None
@@ -111,6 +116,8 @@ class GraphRunner(Runner, ABC):
                 return again()
             try:
                 run()
+            except HalfDoneError:
+                raise
             except Exception as error:
                 self._refused(key, program.name, error)
                 return again()
@@ -147,9 +154,28 @@ def same_memory(feeds: Feeds, later: Feeds) -> bool:
     return all(before[name].data_ptr() == after[name].data_ptr() for name in before)
 
 
-def available_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CGROUP = Path("/sys/fs/cgroup")
+"""Where Linux says how much of its cores a container may have."""
+
+
+def available_cores(cgroup: Path = CGROUP) -> int:
+    """Cores this process may run on; of more than a container is given, threads would wait busily for each other."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, _cores_granted(cgroup))))
+
+
+def _cores_granted(cgroup: Path) -> float:
+    """By the second version of control groups, or the first; as many as there are where nothing is said."""
+    try:
+        if (both := cgroup / "cpu.max").is_file():
+            quota, period = both.read_text(encoding="ascii").split()
+        else:
+            quota, period = (
+                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period")
+            )
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError, ZeroDivisionError):  # "max" where there is no bound
+        return math.inf
 
 
 def check_threads(threads: int | None) -> None:
@@ -182,6 +208,12 @@ class TablePool:
         self._free: dict[Hashable, Pooled] = {}  # the longest unused first
         self.nbytes = 0
         """of all that wait"""
+        self._turn = threading.RLock()  # of whoever takes or brings one
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a process that was forked: another thread of its parent's may have been taking one."""
+        self._turn, self._free, self.nbytes = threading.RLock(), {}, 0
 
     def __len__(self) -> int:
         return len(self._free)
@@ -196,13 +228,15 @@ class TablePool:
         if not getattr(table, "steady", False) or table.nbytes > self._most_bytes:
             return
         key = (family, shape)
-        self._taken(key)
-        self._free[key] = table
-        self.nbytes += table.nbytes
-        while len(self._free) > self._most or self.nbytes > self._most_bytes:
-            self._taken(next(iter(self._free)))
+        with self._turn:
+            self._taken(key)
+            self._free[key] = table
+            self.nbytes += table.nbytes
+            while len(self._free) > self._most or self.nbytes > self._most_bytes:
+                self._taken(next(iter(self._free)))
 
     def _taken(self, key: Hashable) -> Pooled | None:
-        found = self._free.pop(key, None)
-        self.nbytes -= 0 if found is None else found.nbytes
+        with self._turn:
+            found = self._free.pop(key, None)
+            self.nbytes -= 0 if found is None else found.nbytes
         return found

@@ -5,15 +5,22 @@ Knows graphs, not what they are for, nor who carries them out.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
+
+
+class HalfDoneError(Exception):
+    """A graph failed when it had written states: to carry the program out once more would write them twice."""
 
 
 class Placement(ABC):
@@ -95,6 +102,11 @@ class Graph:
         self._spec, self._new = spec, placement
         self._placement = placement()
         self._turn = threading.Lock()  # of whoever lays tensors down, until they have been read
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a process that was forked: another thread of its parent's may have been in the midst of a call."""
+        self._turn, self._placement = threading.Lock(), self._new()
 
     def __call__(self, feeds: Feeds) -> dict[str, Tensor]:
         """Outputs by name, in memory of their own; the states have been written."""
@@ -119,6 +131,30 @@ class Graph:
         placement = self._new()
         placement.lay(feeds)
         return placement.run, placement.lay_outputs(feeds)
+
+
+class Renewable(Protocol):
+    """What holds a lock, or stands half changed, while a process may be forked."""
+
+    def renew(self) -> None:
+        """Make it anew, in the child."""
+
+
+_RENEWABLE: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def renewed_in_children(one: Renewable) -> None:
+    """Have it made anew in every process that is forked from now on."""
+    _RENEWABLE.add(one)
+
+
+def _forked() -> None:
+    for one in list(_RENEWABLE):
+        one.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def layer_names(spec: GraphSpec, name: str, shape: Shape) -> tuple[list[str], Shape]:

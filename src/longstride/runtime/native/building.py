@@ -36,6 +36,8 @@ FLAGS = (
     "-pthread",
     "-Werror=implicit-function-declaration",
 )
+LINKING = ("-shared", "-pthread", *(("-Wl,-Bsymbolic",) if platform.system() == "Linux" else ()))
+"""Calls from file to file stay within the library, whatever other libraries call theirs."""
 TIMEOUT = 300.0
 """Seconds that one call of the compiler may take."""
 
@@ -148,7 +150,7 @@ def _build_one(
             return reason
     for path in set(objects.glob("*.o")) - set(made):
         path.unlink()
-    command = [*compiler, "-shared", "-pthread", *(path.name for path in made), "-lm"]
+    command = [*compiler, *LINKING, *(path.name for path in made), "-lm"]
     return _run(command, objects, folder / library_name(variant.name))
 
 

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from longstride.contract import Feeds, GraphSpec
 from longstride.contract.running import Shape
-from longstride.runtime.graphs import Graph, Placement, layer_names
+from longstride.runtime.graphs import Graph, HalfDoneError, Placement, layer_names
 from longstride.runtime.native.library import KIND, CBuffer, CInstruction, CMachine, CValue, library
 from longstride.runtime.native.plan import ExecutionPlan
 
 BEYOND = 16
 """Numbers behind an output that are the machine's too: it may write whole vectors."""
+
+WRITES_STATES = frozenset({"Accumulate", "Append", "Assign", "Move", "Write"})
 
 
 class MachineError(Exception):
@@ -79,7 +81,16 @@ class Machine(Placement):
         if failed:
             node = self._plan.nodes[failed - 1]
             told = (self._struct.error or b"it failed").decode()
-            raise MachineError(f"{node.kind}, operator {failed} of {len(self._plan.nodes)}: {told.rstrip('.')}")
+            said = f"{node.kind}, operator {failed} of {len(self._plan.nodes)}: {told.rstrip('.')}"
+            raise self._error(said, failed)
+
+    def _error(self, said: str, operators: int) -> Exception:
+        """What went wrong when so many operators had begun."""
+        if any(node.kind in WRITES_STATES for node in self._plan.nodes[:operators]):
+            return HalfDoneError(
+                f"The runtime native stopped in the midst of a step, which cannot be taken again: {said}."
+            )
+        return MachineError(said)
 
     def clocked(self, times: int) -> list[int]:
         """Nanoseconds by operator, of so many runs together."""
@@ -105,7 +116,8 @@ class Machine(Placement):
             value = self.values[self._plan.outputs[name]]
             found = tuple(value["sizes"][: value["rank"]].tolist())
             if found != tuple(output.shape) or value["kind"] != KIND[output.dtype]:
-                raise MachineError(f"the output {name} is expected as {tuple(output.shape)}, found {found}")
+                said = f"the output {name} is expected as {tuple(output.shape)}, found {found}"
+                raise self._error(said, len(self._plan.nodes))
 
     def put(self, name: str, tensor: Tensor, shape: Shape, written: bool, resized: bool) -> None:
         """By its address, layer by layer."""

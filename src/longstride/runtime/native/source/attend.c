@@ -378,7 +378,7 @@ int op_Write(machine *m, const instruction *i) {
     writing w = {.state = state->data, .new = (const float *)new->data + i->attribute[1] * heads * head, .from = start->data,
                  .rows = rows, .heads = heads, .slots = slots, .head = head, .step = step, .parts = parts, .apart = apart};
     for (int64_t row = 0; row < rows; row++)
-        if (w.from[row] < 0 || w.from[row] + step > slots) return wrong(m, "Write expects room for all new slots in the cache");
+        if (w.from[row] < 0 || w.from[row] > slots - step) return wrong(m, "Write expects room for all new slots in the cache");
     const int64_t threads = rows * step * heads * head < FEW_NUMBERS ? 1 : threads_of(m->pool);
     w.together = (rows * heads + threads - 1) / threads;
     if (w.together) share(threads > 1 ? m->pool : NULL, write_heads, &w, (rows * heads + w.together - 1) / w.together);

@@ -52,7 +52,7 @@ static int of_two(machine *m, const instruction *i, int32_t kind, line each) {
     LINE_OF_TWO(NAME##_bool, uint8_t, uint8_t, EXPRESSION)                                                  \
     int op_##NAME(machine *m, const instruction *i) {                                                       \
         int32_t kind = input_of(m, i, 0)->kind;                                                             \
-        line each = kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : NAME##_bool;                      \
+        line each = kind == F32 ? NAME##_f32 : kind == I64 ? NAME##_i64 : kind == BOOL ? NAME##_bool : NULL; \
         return of_two(m, i, BOOL, each);                                                                    \
     }
 
@@ -189,7 +189,7 @@ int op_Identity(machine *m, const instruction *i) {
     LINE_OF_ONE(NAME##_of_i64, int64_t, OUT, x)                                                             \
     LINE_OF_ONE(NAME##_of_bool, uint8_t, OUT, x)                                                            \
     static line NAME##_of(int32_t kind) {                                                                   \
-        return kind == F32 ? NAME##_of_f32 : kind == I64 ? NAME##_of_i64 : NAME##_of_bool;                  \
+        return kind == F32 ? NAME##_of_f32 : kind == I64 ? NAME##_of_i64 : kind == BOOL ? NAME##_of_bool : NULL; \
     }
 
 CASTS_TO(f32, float)
@@ -203,7 +203,7 @@ int op_Cast(machine *m, const instruction *i) {
     int32_t to = (int32_t)i->attribute[0], kind = x->kind;
     if (to == kind) return op_Identity(m, i);
     line each = to == F32 ? f32_of(kind) : to == I64 ? i64_of(kind) : NULL;
-    if (to == BOOL) each = kind == F32 ? bool_of_f32 : bool_of_i64;
+    if (to == BOOL) each = kind == F32 ? bool_of_f32 : kind == I64 ? bool_of_i64 : NULL;
     return of_one(m, i, to, each);
 }
 

@@ -34,6 +34,7 @@ enum { LANES = LANE_COUNT };
 
 typedef float lanes __attribute__((vector_size(4 * LANE_COUNT)));
 typedef int32_t whole_lanes __attribute__((vector_size(4 * LANE_COUNT)));   /* also what comparing lanes gives: 0 or -1 each */
+typedef uint32_t bit_lanes __attribute__((vector_size(4 * LANE_COUNT)));
 
 static inline lanes load_lanes(const float *from) {
     lanes found;
@@ -107,6 +108,18 @@ static inline lanes greater_lanes(lanes a, lanes b) {
 #endif
 }
 
+static inline whole_lanes greater_whole(whole_lanes a, whole_lanes b) {
+#if defined(__AVX512F__)
+    return (whole_lanes)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (whole_lanes)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#elif defined(__ARM_NEON)
+    return (whole_lanes)vmaxq_s32((int32x4_t)a, (int32x4_t)b);
+#else
+    return (whole_lanes)choose(a > b, (lanes)a, (lanes)b);
+#endif
+}
+
 /* a * b + c, rounded once where the processor can: always so, or never, in one library */
 static inline lanes fused(lanes a, lanes b, lanes c) {
 #if defined(__AVX512F__)
@@ -162,6 +175,12 @@ static inline float greatest_lane(lanes x) {
     return x[0];
 }
 
+static inline int32_t greatest_whole_lane(whole_lanes x) {
+#define TAKE_GREATER_WHOLE(X, OTHER) X = greater_whole(X, OTHER);
+    HALVES(x, TAKE_GREATER_WHOLE)
+    return x[0];
+}
+
 /* e to the power of x in every lane. A lane's result depends on that lane alone.
 
    x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 6 (fitted by its relative error, 4e-9 of it), 2^n put
@@ -180,7 +199,7 @@ static inline lanes exponential(lanes x) {
     p = fused(p, r, all_lanes(0x1.55549p-3f));
     p = fused(p, r, all_lanes(0x1.fffffcp-2f));
     p = fused(r * r, p, r) + all_lanes(1.0f);
-    lanes found = (lanes)((whole_lanes)p + ((whole_lanes)shifted << 23));
+    lanes found = (lanes)((bit_lanes)p + ((bit_lanes)shifted << 23));
     found = choose(x < all_lanes(-87.0f), all_lanes(0.0f), found);
     found = choose(x > all_lanes(88.37f), all_lanes(__builtin_inff()), found);
     return choose(x != x, x, found);

@@ -33,17 +33,27 @@ typedef struct {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static piece *current;   /* where the next matrix goes, as long as there is room */
 
+/* A process is forked while nobody holds it: in the child there is nobody to give it back. */
+static pthread_once_t fork_is_watched = PTHREAD_ONCE_INIT;
+
+static void lock(void) { pthread_mutex_lock(&mutex); }
+
+static void unlock(void) { pthread_mutex_unlock(&mutex); }
+
+static void watch_forks(void) { pthread_atfork(lock, unlock, unlock); }
+
 static int64_t up_to(int64_t size, int64_t border) { return (size + border - 1) / border * border; }
 
 /* Zeros. NULL where there is no memory. */
 static char *take(int64_t bytes, piece **from) {
     bytes = up_to(bytes, BORDER);
-    pthread_mutex_lock(&mutex);
+    pthread_once(&fork_is_watched, watch_forks);
+    lock();
     if (!current || current->used + bytes > current->size) {
         int64_t size = up_to(BORDER + bytes > PIECE ? BORDER + bytes : PIECE, PAGE);
         piece *fresh = mmap(NULL, (size_t)(size + PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (fresh == MAP_FAILED) {
-            pthread_mutex_unlock(&mutex);
+            unlock();
             return NULL;
         }
         /* What stands before the first border of large pages, and behind the last, is given back. */
@@ -61,17 +71,17 @@ static char *take(int64_t bytes, piece **from) {
     current->used += bytes;
     current->users++;
     *from = current;
-    pthread_mutex_unlock(&mutex);
+    unlock();
     return found;
 }
 
 static void let_go(piece *from) {
-    pthread_mutex_lock(&mutex);
+    lock();
     if (!--from->users) {
         if (from == current) current = NULL;
         munmap(from, (size_t)from->size);
     }
-    pthread_mutex_unlock(&mutex);
+    unlock();
 }
 
 /* --- packing ------------------------------------------------------------------------------------------------------ */

@@ -249,9 +249,10 @@ int op_Linear(machine *m, const instruction *i) {
     if (x->kind != F32 || x->rank < 1 || x->sizes[x->rank - 1] != w->inputs)
         return wrong(m, "Linear expects as many fp32 numbers in a row as its weights have inputs");
     int64_t sizes[MOST_DIMENSIONS];
+    if (!w->inputs) return wrong(m, "Linear expects at least one input");
     memcpy(sizes, x->sizes, sizeof sizes);
     sizes[x->rank - 1] = w->outputs;
-    int64_t rows = w->inputs ? count_of(x) / w->inputs : 0;
+    int64_t rows = count_of(x) / w->inputs;
     float *y = give(m, i, 0, F32, x->rank, sizes);
     sizes[x->rank - 1] = w->panels;
     float *most = i->outputs > 1 ? give(m, i, 1, F32, x->rank, sizes) : NULL;

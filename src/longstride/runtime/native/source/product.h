@@ -164,7 +164,7 @@ typedef struct {
 /* As many outputs of a row as lanes, or as there are */
 ALWAYS_INLINE void write_row(const product *p, int64_t row, int64_t output, lanes y) {
     const int64_t outputs = p->weights->outputs;
-    if (p->relu) y = greater_lanes(y, all_lanes(0.0f));
+    if (p->relu) y = greater_lanes(all_lanes(0.0f), y);   /* which NaN stays */
     float *to = p->y + row * outputs + output;
     if (output + LANES <= outputs) store_lanes(to, y);
     else if (output < outputs) store_some(to, y, outputs - output);

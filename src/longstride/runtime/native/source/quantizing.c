@@ -5,16 +5,21 @@
 #include <float.h>
 #include <string.h>
 
-static inline lanes size_of(lanes x) { return (lanes)((whole_lanes)x & 0x7fffffff); }
+/* The bits of a number without its sign: whole numbers in the same order, in which infinity and NaN are the largest */
+static inline whole_lanes size_of(lanes x) { return (whole_lanes)x & 0x7fffffff; }
 
 static float largest_size(const float *x, int64_t width) {
-    lanes largest[4] = {{0}};   /* one alone would wait for each comparison */
+    whole_lanes largest[4] = {{0}};   /* one alone would wait for each comparison */
     int64_t place = 0;
     for (; place + 4 * LANES <= width; place += 4 * LANES)
-        for (int n = 0; n < 4; n++) largest[n] = greater_lanes(size_of(load_lanes(x + place + n * LANES)), largest[n]);
+        for (int n = 0; n < 4; n++) largest[n] = greater_whole(size_of(load_lanes(x + place + n * LANES)), largest[n]);
     for (; place < width; place += LANES)
-        largest[0] = greater_lanes(size_of(load_some(x + place, width - place < LANES ? width - place : LANES, 0.0f)), largest[0]);
-    return greatest_lane(greater_lanes(greater_lanes(largest[0], largest[1]), greater_lanes(largest[2], largest[3])));
+        largest[0] = greater_whole(size_of(load_some(x + place, width - place < LANES ? width - place : LANES, 0.0f)), largest[0]);
+    const int32_t bits =
+        greatest_whole_lane(greater_whole(greater_whole(largest[0], largest[1]), greater_whole(largest[2], largest[3])));
+    float found;
+    memcpy(&found, &bits, sizeof found);
+    return found;
 }
 
 /* A code for each lane: rounded to the nearest, half to even. `zero` is 1.5 * 2^23 more than the zero point: added to a number
@@ -42,7 +47,8 @@ __attribute__((noinline)) float quantize_row(const float *x, int64_t width, int3
                                              uint8_t *codes, int64_t bytes) {
     const float smallest = FLT_MIN * 127.0f;   /* neither a step nor its inverse is ever zero or infinite */
     float largest = largest_size(x, width);
-    if (!(largest > smallest)) largest = smallest;
+    const int finite = largest <= FLT_MAX;
+    if (!(largest > smallest) || !finite) largest = smallest;
     const lanes steps = all_lanes((float)levels / largest);
     const lanes zero = all_lanes(12582912.0f + (float)zero_point);
     int64_t place = 0;
@@ -53,5 +59,5 @@ __attribute__((noinline)) float quantize_row(const float *x, int64_t width, int3
         memcpy(codes + place, last, (size_t)(width - place));
     }
     memset(codes + width, 0, (size_t)(bytes - width));
-    return largest * (1.0f / (float)levels);
+    return finite ? largest * (1.0f / (float)levels) : __builtin_nanf("");   /* what no codes can say is not made up */
 }

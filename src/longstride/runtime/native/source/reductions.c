@@ -6,16 +6,16 @@
 #include "operators.h"
 #include "product.h"
 
-/* --- the largest of a row: two passes, each of which takes vectors ----------------------------------------------------- */
+/* --- the largest of a row: two passes, each of which takes vectors; NaN is never the largest ---------------------------- */
 
 float greatest(const float *x, int64_t n) {
     int64_t j = 0;
     if (n < LANES) {
-        float found = x[0];
-        for (j = 1; j < n; j++) found = x[j] > found ? x[j] : found;
+        float found = -__builtin_inff();
+        for (; j < n; j++) found = x[j] > found ? x[j] : found;
         return found;
     }
-    lanes a = load_lanes(x), b = a, c = a, d = a;
+    lanes a = all_lanes(-__builtin_inff()), b = a, c = a, d = a;
     for (; j + 4 * LANES <= n; j += 4 * LANES) {
         a = greater_lanes(load_lanes(x + j), a);
         b = greater_lanes(load_lanes(x + j + LANES), b);
@@ -34,11 +34,11 @@ static inline lanes sum_at(const float *x, const float *y, int64_t j) {
 float greatest_sum(const float *x, const float *y, int64_t n) {
     int64_t j = 0;
     if (n < LANES) {
-        float found = x[0] + y[0];
-        for (j = 1; j < n; j++) found = x[j] + y[j] > found ? x[j] + y[j] : found;
+        float found = -__builtin_inff();
+        for (; j < n; j++) found = x[j] + y[j] > found ? x[j] + y[j] : found;
         return found;
     }
-    lanes a = sum_at(x, y, 0), b = a;
+    lanes a = all_lanes(-__builtin_inff()), b = a;
     for (; j + 2 * LANES <= n; j += 2 * LANES) {
         a = greater_lanes(sum_at(x, y, j), a);
         b = greater_lanes(sum_at(x, y, j + LANES), b);

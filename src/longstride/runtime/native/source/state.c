@@ -19,7 +19,7 @@ int op_Move(machine *m, const instruction *i) {
     const int64_t rows = state->sizes[0], heads = state->sizes[1], slots = state->sizes[2], step = moved->sizes[1];
     const int64_t each = state->sizes[3] * (int64_t)sizeof(float), *from = moved->data, *to = start->data;
     for (int64_t row = 0; row < rows; row++) {
-        if (to[row] < 0 || to[row] + step > slots) return wrong(m, "Move expects room for all slots in the cache");
+        if (to[row] < 0 || to[row] > slots - step) return wrong(m, "Move expects room for all slots in the cache");
         for (int64_t k = 0; k < step; k++)
             if (from[row * step + k] < 0 || from[row * step + k] >= slots)
                 return wrong(m, "Move expects slots that the cache has");
@@ -65,7 +65,7 @@ int op_Append(machine *m, const instruction *i) {
     const int64_t rows = state->sizes[0], columns = state->sizes[1], step = new->sizes[1], each = bytes_of(state->kind);
     const int64_t *from = start->data;
     for (int64_t row = 0; row < rows; row++) {
-        if (from[row] < 0 || from[row] + step > columns) return wrong(m, "Append expects room for all new columns");
+        if (from[row] < 0 || from[row] > columns - step) return wrong(m, "Append expects room for all new columns");
         memcpy((char *)state->data + (row * columns + from[row]) * each, (const char *)new->data + row * step * each,
                (size_t)(step * each));
     }

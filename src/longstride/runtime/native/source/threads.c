@@ -45,6 +45,7 @@ struct pool {
     _Alignas(LINE) part_function part;
     void *context;
     int64_t parts;
+    uint32_t rounding;
 
     _Alignas(LINE) _Atomic int64_t done;   /* parts that others than the caller have finished */
     _Alignas(LINE) atomic_flag busy;       /* somebody shares work out */
@@ -79,6 +80,26 @@ static void forked(void) { forks++; }
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forked); }
 
+/* --- how a thread rounds ------------------------------------------------------------------------------------------ */
+
+/* Rounding, and whether the smallest numbers are taken for zero: its caller may have changed either since a thread began,
+   and what comes out must not depend on who did which part. */
+#if defined(__x86_64__)
+enum { ROUNDING = 0xffc0 };   /* the rest tells what has happened */
+static uint32_t rounding(void) { return __builtin_ia32_stmxcsr() & ROUNDING; }
+static void round_as(uint32_t wanted) { __builtin_ia32_ldmxcsr((__builtin_ia32_stmxcsr() & ~(uint32_t)ROUNDING) | wanted); }
+#elif defined(__aarch64__)
+static uint32_t rounding(void) {
+    uint64_t found;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(found));
+    return (uint32_t)found;
+}
+static void round_as(uint32_t wanted) { __asm__ volatile("msr fpcr, %0" :: "r"((uint64_t)wanted)); }
+#else
+static uint32_t rounding(void) { return 0; }
+static void round_as(uint32_t wanted) { (void)wanted; }
+#endif
+
 /* --- claiming ----------------------------------------------------------------------------------------------------- */
 
 static int64_t left_in(uint64_t word) { return (int64_t)(uint32_t)word; }
@@ -95,7 +116,10 @@ static int64_t claim(pool *p) {
 /* Parts until none is left. How many. */
 static int64_t take_parts(pool *p) {
     int64_t taken = 0;
-    for (int64_t left = claim(p); left; left = claim(p), taken++) p->part(p->context, p->parts - left);
+    for (int64_t left = claim(p); left; left = claim(p), taken++) {
+        if (!taken && rounding() != p->rounding) round_as(p->rounding);
+        p->part(p->context, p->parts - left);
+    }
     return taken;
 }
 
@@ -184,6 +208,7 @@ void share(pool *p, part_function part, void *context, int64_t parts) {
     p->part = part;
     p->context = context;
     p->parts = parts;
+    p->rounding = rounding();
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
     uint64_t job = (atomic_load_explicit(&p->word, memory_order_relaxed) >> 32) + 1;
     atomic_store(&p->word, job << 32 | (uint64_t)parts);

@@ -112,6 +112,7 @@ void do_panels_by_tiles(const product *p, int64_t panel, int64_t last) {
         ours.rows[tile] = AMX_ROWS;
     }
     _tile_storeconfig(&before);
+    __asm__ volatile("" :: "r"(&ours), "r"(&before) : "memory");   /* some compilers think that only a pointer's bytes are read */
     _tile_loadconfig(&ours);
     for (; panel < last; panel++) do_panel(p, panel);
     if (before.palette) _tile_loadconfig(&before);
