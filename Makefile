@@ -12,6 +12,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Property tests draw the same examples every time (tests/conftest.py); HYPOTHESIS_PROFILE=default draws at random.
 HYPOTHESIS_PROFILE ?= ci
 export HYPOTHESIS_PROFILE
+# Compiled modules are kept, also where the environment forbids it (images of containers do): the commands that tests
+# start, and the second worker, would compile all of the package and of the tests once more.
+export PYTHONDONTWRITEBYTECODE :=
 
 # In words that every Python understands; the script itself needs a newer one to be read at all.
 NEW_ENOUGH := import sys; sys.version_info >= (3, 11) or sys.exit("set-up: Python 3.11 or newer is needed, found %s; \

@@ -8,7 +8,8 @@ The same examples every time find what is broken now, which the first of them do
 is for. So `ci` takes half of the examples that a test asks for.
 
 And how often garbage is looked for: rarely, as the command itself has it (cli/entry.py). Thousands of tests, their
-modules and PyTorch are there until the end; looking through them again and again takes up to a tenth of the time.
+modules and PyTorch are there until the end; looking through them again and again takes up to a tenth of the time. While
+they are collected nothing is looked for: all of that stays.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if (
 ):  # as shells begin what runs in the background; children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.set_threshold(100_000, 20, 20)
+gc.disable()  # until all tests are collected
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
 
@@ -63,3 +64,5 @@ def pytest_collection_finish() -> None:
     """What is here by now stays, and is not looked through again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()

@@ -12,6 +12,7 @@ import sys
 import time
 
 import torch
+import torch._dynamo  # seconds, by the first optimizer that is made: before the first fork
 
 
 def life(arguments: list[str], seconds: float | None = None) -> int | None:

@@ -144,7 +144,7 @@ def test_the_table_says_who_gains_over_whom_and_the_headline_what_is_exact(width
 
 def test_a_terminal_gets_colours(run: Run, family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "out", Console(force_terminal=True, color_system="standard", width=120))
-    ran = run("demo", "-m", family, "--runtime", "eager")
+    ran = run("demo", "-m", family)
     assert ran.code == 0
     assert "\x1b[32m" in ran.out
     assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", ran.out).splitlines()) <= 120
@@ -153,7 +153,7 @@ def test_a_terminal_gets_colours(run: Run, family: Path, monkeypatch: pytest.Mon
 
 
 def test_a_model_without_sentences_is_shown_the_bundled_ones(run: Run, plain: Path) -> None:
-    ran = run("demo", "-m", plain, "--runtime", "eager")
+    ran = run("demo", "-m", plain)
     assert ran.code == 0
     for source, _ in demo.examples(BUNDLED):
         assert f"\n{source}\n" in ran.out
@@ -194,7 +194,7 @@ def test_in_a_hurry_sentences_are_timed_once(run: Run, family: Path, monkeypatch
         return lambda source: seen.append(f"{name} {trace}") or translate(source)  # type: ignore[func-returns-value]
 
     monkeypatch.setattr(demo, "_ours", counted)
-    assert run("demo", "-m", family, "--runtime", "eager").code == 0
+    assert run("demo", "-m", family).code == 0
     assert all(seen.count(f"{name} {trace}") == len(PAIRS) for name in DECODERS for trace in (True, False))
 
 

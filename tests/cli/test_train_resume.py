@@ -273,7 +273,11 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_offered(
     assert "The checkpoint step-00000006 is damaged (" in error
     assert f"; remove {folder / 'step-00000006'} to go on from step-00000004." in error
     assert contents(folder) == before
-    shutil.rmtree(folder / "step-00000006")
+
+
+def test_without_its_last_checkpoint_a_run_goes_on_from_the_one_before(run: Run, stopped: Path, begun: Path) -> None:
+    """As a damaged one tells one to; whatever the damage was, it is gone with the folder."""
+    shutil.rmtree(begun / "checkpoints" / "step-00000006")
     gone_on = going_on(run, stopped, begun)
     assert gone_on.code == 0
     assert "Going on from update 4." in gone_on.err

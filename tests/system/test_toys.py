@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from longstride.recipe import Outcome
 from tests.system.conftest import Train
 
@@ -13,8 +11,8 @@ def test_a_recipe_keeps_its_promise(reverser: Outcome) -> None:
     assert reverser.model is not None
 
 
-@pytest.mark.parametrize(("task", "seed"), [("reverse", 4), ("copy", 2)])
-def test_a_toy_is_learnt_from_another_seed(train: Train, task: str, seed: int) -> None:
-    outcome = train(task, "run", training__seed=seed, data__batches__seed=seed)
+def test_another_toy_is_learnt_from_another_seed(train: Train) -> None:
+    """As the student of test_distillation.py learns the first."""
+    outcome = train("copy", "run", training__seed=2, data__batches__seed=2)
     assert outcome.result.scores["exact"] >= 0.99
     assert outcome.model is not None
