@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from longstride.serving import files, generate, libretranslate, openai, operations, web_page
+from longstride.serving import api_page, files, generate, libretranslate, openai, operations, web_page
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import BadRequestError, OverloadedError, ServingError
 from longstride.serving.guard import Guard
@@ -51,12 +51,13 @@ def make_app(
             if not await asyncio.to_thread(models.join, settings.drain_timeout):
                 models.stop()
 
-    app = FastAPI(title="Longstride", version=__version__, lifespan=life)
+    app = FastAPI(title="Longstride", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.server = state
     for router in (libretranslate.router, files.router, generate.router):
         app.include_router(router, responses=ERRORS)
     app.include_router(openai.router, responses=OPENAI_ERRORS)
     app.include_router(operations.router)
+    app.include_router(api_page.router)
     app.include_router(web_page.router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
