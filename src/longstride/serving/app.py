@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
@@ -32,16 +32,21 @@ log = logging.getLogger("longstride.serving")
 
 
 def make_app(
-    models: Models, metrics: Metrics | None = None, keys: Keys | None = None, origins: Sequence[str] = ()
+    models: Models,
+    metrics: Metrics | None = None,
+    keys: Keys | None = None,
+    origins: Sequence[str] = (),
+    ready: Callable[[], None] | None = None,
 ) -> ASGIApp:
-    """A server for models; `origins` of pages elsewhere that may ask it (none: CORS is off)."""
+    """A server for models; `origins` of pages elsewhere that may ask it (none: CORS is off); `ready` is called once the
+    models are."""
     settings, metrics = models.settings, metrics or Metrics()
     state = ServerState(Service(models), keys or Keys(), metrics, Downloads(settings.file_seconds))
     metrics.watch_loads(lambda: _loads(models))
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        warming = asyncio.create_task(_warm_up(state))
+        warming = asyncio.create_task(_warm_up(state, ready))
         try:
             yield
         finally:
@@ -68,11 +73,13 @@ def make_app(
     return Guard(app, settings, metrics.request, lambda: models.room <= 0)
 
 
-async def _warm_up(state: ServerState) -> None:
+async def _warm_up(state: ServerState, ready: Callable[[], None] | None = None) -> None:
     while not state.ready:
         try:
             await state.service.warm_up()
             state.ready = True
+            if ready is not None:
+                ready()
         except OverloadedError:  # by requests that came first: whoever asks whether it is ready would never hear so
             await asyncio.sleep(AGAIN)
         except ServingError as error:
