@@ -140,7 +140,7 @@ def run(
     team = join(torch.device(device))
     tell = (reporter or Silent()) if team.leads else Silent()
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = tokenizer_of(recipe.data, folder, tell) if team.leads else None
+    tokenizer = tokenizer_of(recipe.data, folder, tell, _base_tokenizer(recipe)) if team.leads else None
     if team.world > 1:  # the leader makes what is missing, the others read it
         torch.distributed.barrier()
         tokenizer = tokenizer or tokenizer_of(recipe.data, folder, Silent())
@@ -253,6 +253,13 @@ def check(recipe: Recipe) -> None:
                     raise InputError(f"{file}: expected a text file, found none.")
     if recipe.warm_start:
         ModelFolder(resolve(recipe.warm_start))
+    # Another one would be made in its place, whose ids mean something else to the base.
+    if (named := recipe.data.tokenizer) and (path := recipe.base or recipe.warm_start) and not Path(named).is_file():
+        own = ModelFolder(resolve(path))
+        raise InputError(
+            f"{recipe.name}: data.tokenizer expects the tokenizer of {path}, found no file {named}; "
+            f"--set data.tokenizer={own.path / own.config.tokenizer} names it."
+        )
 
 
 def origin_of(recipe: Recipe, folder: Path, started: Recipe | None = None) -> Origin:
@@ -305,6 +312,12 @@ def _loaded(path: str, tokenizer: Tokenizer | None) -> dict[str, nn.Module]:
         raise OptionError(f"{path}: expected a model with the tokenizer of this recipe, found one with another.")
     load = folder.sketch if tokenizer is None else folder.load
     return {name: load(name, part_builder(folder, name)) for name in folder.parts}
+
+
+def _base_tokenizer(recipe: Recipe) -> Tokenizer | None:
+    """That of the model folder which the recipe builds on, if it does."""
+    path = recipe.base or recipe.warm_start
+    return ModelFolder(resolve(path)).tokenizers()[0] if path else None
 
 
 def _trained(module: nn.Module) -> bool:

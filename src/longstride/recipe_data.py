@@ -39,7 +39,9 @@ class DataOptions(Options):
     train_target: str = option("", "Target text.")
     valid_source: str = option("", "Source text to validate on.")
     valid_target: str = option("", "Target text to validate on.")
-    tokenizer: str = option("", "Tokenizer file; made from the training text where it is missing.")
+    tokenizer: str = option(
+        "", "Tokenizer file; made from the training text where it is missing, never beside a base or warm_start."
+    )
     vocabulary: int = option(16_000, "Size of a tokenizer to be made, the reserved ids included.", least=1, most=10**7)
     tokenizer_kind: Literal["bpe", "unigram", "words", "pixels"] = option(
         "bpe", "Kind of a tokenizer to be made; pixels for lines that are pictures (text/pixels.py)."
@@ -54,12 +56,15 @@ def tokenizer_path(data: DataOptions, folder: Path) -> Path:
     return Path(data.tokenizer) if data.tokenizer else folder / model_folder.TOKENIZER
 
 
-def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
-    """The recipe's, or one made of its training text."""
+def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter, base: Tokenizer | None = None) -> Tokenizer:
+    """The recipe's; where its file is missing that of the model it builds on, or else one made of its training text."""
     path = tokenizer_path(data, folder)
     if path.exists():
         return load_tokenizer(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if base is not None:
+        base.save(path)
+        return load_tokenizer(path)
     if data.tokenizer_kind == "pixels":
         pixels = PixelTokenizer()
         pixels.save(path)
@@ -71,8 +76,8 @@ def tokenizer_of(data: DataOptions, folder: Path, tell: Reporter) -> Tokenizer:
         lines = [line for pair in generated(data, "train") for line in pair]
     tell.message(f"Making a tokenizer of {data.vocabulary:,} pieces: {path}")
     if data.tokenizer_kind == "words":
-        return build_words(lines, path, data.vocabulary)
-    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind)
+        return build_words(lines, path, data.vocabulary, called="data.vocabulary")
+    return train_sentencepiece(lines, data.vocabulary, path, data.tokenizer_kind, called="data.vocabulary")
 
 
 def generated(data: DataOptions, split: Literal["train", "valid"]) -> Sequence[tuple[str, str]]:

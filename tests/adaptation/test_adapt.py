@@ -197,10 +197,13 @@ def test_updates_that_fit_are_counted_once(
     monkeypatch.setattr(training, "TRIAL_UPDATES", 3)
     by_time = [*SETTINGS[2:], "--minutes", "0.001"]
     assert adapt("--no-race", "--until", "train", settings=by_time) == 0
-    assert "decode: 3 outputs of the model's own" in capsys.readouterr().err, "3,000 a minute"
+    said = capsys.readouterr().err
+    assert "decode: 3 outputs of the model's own" in said, "3,000 a minute"
+    assert said.count("20 updates are the fewest; they take about 0.1 minutes here.") == 1
+    assert [line for line in said.splitlines() if "Checkpoint" in line] == ["Checkpoint of update 20."]
     assert json.loads((tmp_path / "out.work" / "decode.json").read_text())["left_out"] == 16 - 2 - 3
     kept = json.loads((tmp_path / "out.work" / "updates.json").read_text())
-    assert kept["updates"] == training.CHECKPOINTS  # the least there are
+    assert kept["updates"] == training.FEWEST
     assert not (tmp_path / "out.work" / "trial").exists()
 
 
@@ -240,9 +243,10 @@ def test_what_is_around_a_short_training_is_short(minutes: float, texts: int, de
     assert (given.sentences, given.held_out_of(60_000), given.lines) == (8, 7, 9)
 
 
-@given(st.integers(2, 10**6))
-def test_weights_are_averaged_over_the_last_quarter_alone(updates: int) -> None:
-    options = training.training_options(updates, 512, AdaptOptions(updates=updates), torch.device("cpu"))
+@given(st.integers(2, 10**6), st.floats(1e-5, 100))
+def test_weights_are_averaged_over_the_last_quarter_alone(updates: int, each: float) -> None:
+    options = training.training_options(updates, 512, AdaptOptions(), torch.device("cpu"), each=each)
+    assert options.checkpoint_every == updates or options.checkpoint_every * each >= training.APART * (1 - 1e-9)
     saved = [*range(options.checkpoint_every, updates, options.checkpoint_every), updates]
     assert options.average == "last"
     assert options.average_count == options.keep

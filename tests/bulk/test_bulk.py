@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -272,6 +273,21 @@ def test_the_command(folder: Path, translator: Translator, source: Path, capsys:
     assert main([*command, "--shard", "3"]) == 0
     assert list(read_lines(output)) == [one.text for one in translator.translate(LINES)]
     assert "translating: 8 of 8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "whole"), [([], None), (["--whole"], True), (["--sentences"], False)])
+def test_lines_are_read_as_asked(
+    folder: Path, source: Path, monkeypatch: pytest.MonkeyPatch, option: list[str], whole: bool | None
+) -> None:
+    asked, translate = set(), Translator.translate
+
+    def noted(self: Translator, *given: Any, **how: Any) -> Any:
+        asked.add(how["whole"])
+        return translate(self, *given, **how)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    assert main(["bulk", "-m", str(folder), str(source), str(source.with_name("out")), "--device", "cpu", *option]) == 0
+    assert asked == {whole}
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,14 @@ def test_sigterm_drains_and_ends_well(tmp_path: Path) -> None:
         while port is None:
             lines.append(process.stderr.readline())
             assert lines[-1], "".join(lines)
-            found = re.search(r"Listening on http://127\.0\.0\.1:(\d+)", lines[-1])
+            found = re.search(r"^Ready: http://127\.0\.0\.1:(\d+) \(API: /docs\)$", lines[-1])
             port = int(found[1]) if found else None
         with Client(f"http://127.0.0.1:{port}", timeout=HANG, trust_env=False) as client:
-            assert client.get("/health") == {"status": "ok"}
+            assert client.get("/ready")["status"] == "ready"  # at once, where 503 would be an error
             assert isinstance(client.translate("a b", "en", "de"), str)
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
         assert process.wait(HANG) == 0
     told = [json.loads(line) for line in [*lines, *rest.splitlines()] if line.startswith("{")]
-    assert [line["path"] for line in told if line["message"] == "request"] == ["/health", "/translate"]
+    assert [line["path"] for line in told if line["message"] == "request"] == ["/ready", "/translate"]
+    assert not any(line.startswith("{") for line in lines), "uvicorn does not say that it starts"

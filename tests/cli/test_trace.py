@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,41 @@ def test_nothing_parts_where_all_stood_or_the_end_was_in_the_draft():
     ended = event(0, [5, EOS], [5, EOS, 9, 9], 2)
     assert not any(cell.parted for one in (whole, ended) for cell in cells_of(one, pieces))
     assert shown(Trace((whole,))) == ["       1  drafted   He went", "          verified  He went to"]
+
+
+TREE = Event((0, 1), (5, 7), 7, 1, True, (5, 6, 8, 8, EOS, 9, 10), (0, 1, 2, 0, 3, 1, 5))
+"""He { go to </s> . | school }, to: what follows an end is nothing."""
+
+
+def test_of_a_tree_the_branch_that_stood_is_told_and_the_others_beside_it():
+    assert TREE.branch == (0, 1, 2, 4, 6)
+    assert shown(Trace((TREE,))) == [
+        "       1  drafted   He go   to </s>",
+        "          verified  He went",
+        "                       ^^^^",
+        "          beside    1 to | 2 school",
+    ]
+    other = replace(TREE, ids=(5, 9, 10), positions=(0, 1, 2), accepted=2)
+    assert shown(Trace((other,))) == [
+        "       1  drafted   He school",
+        "          verified  He school .",
+        "          beside    2 go to </s> | 1 to",
+    ]
+    branching = replace(other, draft=(5, 6, 8, 9, EOS, 9, 10), parents=(0, 1, 2, 2, 3, 1, 6))
+    assert shown(Trace((branching,)))[-1] == "          beside    2 go to </s> | 3 (go) school"
+    assert all(len(row) <= 42 for row in shown(Trace((other,)), width=42))
+    assert summary_lines([Trace((TREE, other))], [[]], 0)[-1].split() == ["stood", "100%", "50%"]
+
+
+def test_the_page_on_tracing_shows_a_tree_so():
+    page = (Path(__file__).parents[2] / "docs" / "tracing.md").read_text()
+    assert "\n".join(shown(Trace((TREE,)))) in page
+
+
+def test_what_is_drafted_behind_an_end_is_neither_shown_nor_counted():
+    ended = event(0, [5, EOS], [5, EOS, 9, 9], 2)
+    assert shown(Trace((ended,))) == ["       1  drafted   He </s>", "          verified  He </s>"]
+    assert summary_lines([Trace((ended,))], [[5]], 0)[-1].split() == ["stood", "100%", "100%"]
 
 
 def test_long_blocks_are_broken_and_stay_below_each_other():

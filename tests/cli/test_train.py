@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,9 +17,12 @@ import torch
 import yaml
 
 from longstride.cli import train
+from longstride.contract import RESERVED
+from longstride.tasks.toys import SYMBOLS
+from longstride.text.tokenizer import WordsTokenizer, load_tokenizer
 from longstride.training.metrics import Record
 from tests.cli.conftest import Run
-from tests.folders import write_folder
+from tests.folders import LONGEST, write_folder
 from tests.training.toys import TIMING, read_metrics
 
 TINY: dict[str, Any] = {
@@ -215,8 +219,33 @@ def test_a_warm_start_from_another_shape_is_refused(run: Run, recipe: Path, tmp_
 
 def test_a_warm_start_with_another_tokenizer_is_refused(run: Run, recipe: Path, tmp_path: Path) -> None:
     other = write_folder(tmp_path / "other")
-    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", "--set", f"warm_start={other}").failure
+    WordsTokenizer([*RESERVED, *"cba"]).save(tmp_path / "words")
+    settings = ["--set", f"warm_start={other}", "--set", f"data.tokenizer={tmp_path / 'words'}"]
+    error = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *settings).failure
     assert f"{other}: expected a model with the tokenizer of this recipe, found one with another" in error
+
+
+def test_beside_a_warm_start_no_tokenizer_is_made(run: Run, recipe: Path, tmp_path: Path) -> None:
+    """Its ids mean something to the model already."""
+    WordsTokenizer([*RESERVED, *SYMBOLS, "more"]).save(tmp_path / "words")
+    other = write_folder(tmp_path / "other", tokenizer=load_tokenizer(tmp_path / "words"), width=16, feed_forward=16)
+    settings = ["--set", f"warm_start={other}", "--set", "training.steps=1", "--set", f"model.longest={LONGEST}"]
+    ran = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *settings)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "run" / "tokenizer.model").read_bytes() == (tmp_path / "words").read_bytes()
+    named = ["--set", f"data.tokenizer={tmp_path / 'none'}"]
+    error = run("train", recipe, "-o", tmp_path / "another", "--device", "cpu", *settings, *named).error
+    assert f"tiny: data.tokenizer expects the tokenizer of {other}, found no file {tmp_path / 'none'}; --set" in error
+    assert f"--set data.tokenizer={other / 'tokenizer.model'} names it" in error
+    assert not (tmp_path / "another").exists()
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_vocabulary_that_the_text_does_not_give_leaves_no_folder(run: Run, recipe: Path, tmp_path: Path) -> None:
+    settings = ["--set", "data.tokenizer_kind=bpe", "--set", "data.vocabulary=16000"]
+    told = run("train", recipe, "-o", tmp_path / "run", "--device", "cpu", *settings).failure
+    assert re.search(r"data\.vocabulary expects at most \d+ for this text, found 16,000\.", told)
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
 
 
 def test_what_the_model_has_no_positions_for_is_left_out(run: Run, recipe: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def main() -> int:
 def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     """Where it listens, once it is ready."""
     while server.poll() is None:
-        told = re.search(r"Listening on (http://\S+)", log.read_text())
+        told = re.search(r"Ready: (http://\S+)", log.read_text())
         if told is not None and httpx.get(f"{told[1]}/ready", trust_env=False).status_code == 200:
             return told[1]
         time.sleep(0.2)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
 import re
+import shlex
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -81,3 +84,29 @@ def test_what_the_page_has_to_know(served: Served, translator: Translator, tmp_p
     [found] = get(guarded, "/page/settings")
     guarded.close()
     assert found.json()["key_required"]
+
+
+def test_the_page_of_the_api_tells_every_path_with_a_command(served: Served) -> None:
+    page, told = get(served, "/docs", "/openapi.json")
+    assert page.headers["content-security-policy"] == web_page.HEADERS["Content-Security-Policy"]
+    for path, methods in told.json()["paths"].items():
+        for method in methods:
+            assert f"<h3><b>{method.upper()}</b> {path}</h3>" in page.text
+    assert page.text.count("<pre>curl http://test/") == sum(map(len, told.json()["paths"].values()))
+    commands = [shlex.split(html.unescape(found)) for found in re.findall("<pre>(.*?)</pre>", page.text, re.DOTALL)]
+    asked = {words[1]: json.loads(words[-1]) for words in commands if words[-2] == "-d"}
+    assert asked["http://test/translate"] == {"q": "Good morning.", "source": "en", "target": "de"}
+
+    async def ask() -> list[int]:
+        async with served.client as client:
+            return [(await client.post(address, json=body)).status_code for address, body in asked.items()]
+
+    assert set(asyncio.run(ask())) == {200}
+
+
+def test_no_page_names_another_host_or_has_anything_inline(served: Served) -> None:
+    for page in get(served, "/", "/docs"):
+        assert page.headers["content-type"].startswith("text/html")
+        assert set(re.findall(r"(?:https?:)?//[\w-]+[\w.-]*", page.text)) <= {"http://test"}
+        assert not re.findall(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page.text)
+    assert [page.status_code for page in get(served, "/redoc", "/docs/oauth2-redirect")] == [404, 404]

@@ -81,8 +81,14 @@ def test_training_errors_name_what_is_wrong_and_write_nothing(tmp_path: Path) ->
     model = tmp_path / "out.model"
     with pytest.raises(OptionError, match=r"size expects more than 261 .* found 200"):
         train_sentencepiece(made_up_lines(10), 200, model)
-    with pytest.raises(OptionError, match="size 30000"):
+    with pytest.raises(OptionError, match=r"^size expects at most \d+ for this text, found 30,000\.$"):
         train_sentencepiece(made_up_lines(10), 30000, model)
+    with pytest.raises(
+        OptionError, match=r"^vocabulary expects at least \d+ for the characters of this text, found 270"
+    ):
+        train_sentencepiece(["".join(map(chr, range(0x4E00, 0x4F00)))], 270, model, called="vocabulary")
+    with pytest.raises(OptionError, match=r"^size expects text to make pieces of, found 300\.$"):
+        train_sentencepiece([], 300, model)
     with pytest.raises(OptionError, match="kind expects bpe or unigram"):
         train_sentencepiece(made_up_lines(10), 400, model, "words")  # type: ignore[arg-type]
     (tmp_path / "bad.txt").write_bytes(b"good\n" * 50 + b"\xff\n")

@@ -42,7 +42,11 @@ from longstride.training.options import AdamOptions, Schedule, TrainingOptions
 VERIFIER, DRAFTER, SHORTLIST = "model", "drafter", "shortlist"
 OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3, decay=0.9)
 """What short runs learnt most by: no glancing, three blocks of every target, early slots first (docs/log.md)."""
+FEWEST = 20
+"""Updates that minutes come to, however few these are"""
 CHECKPOINTS, AVERAGED = 20, 5
+APART = 30.0
+"""Seconds between two checkpoints at least, where it was measured how long an update takes"""
 LARGE, KEPT = 32_768, 16_384
 """Of a vocabulary larger than the first, a drafter keeps the second: its most frequent ids."""
 WARMUP = 500
@@ -87,11 +91,17 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
 
 
 def training_options(
-    updates: int, width: int, options: AdaptOptions, device: torch.device, again: bool = False
+    updates: int,
+    width: int,
+    options: AdaptOptions,
+    device: torch.device,
+    again: bool = False,
+    each: float = APART,
 ) -> TrainingOptions:
     """Up to the peak in a tenth of the updates, then straight down to zero at the last; `again`: of a drafter that was
-    trained before."""
-    gpu, every = device.type == "cuda", -(-updates // CHECKPOINTS)
+    trained before; `each`: seconds that an update takes."""
+    gpu = device.type == "cuda"
+    every = min(updates, max(-(-updates // CHECKPOINTS), math.ceil(APART / each)))
     averaged = min(AVERAGED, 1 + updates // (4 * every))  # of the last quarter
     return TrainingOptions(
         steps=updates,
@@ -147,8 +157,11 @@ def train(
             updates = _fitting(work.folder / "trial", built, kind, folder, pairs, options, device)
             if updates is None:
                 return None
+            if updates["updates"] == FEWEST:
+                took = FEWEST * updates["seconds_per_update"] / 60
+                tell.message(f"{FEWEST} updates are the fewest; they take about {max(0.1, took):,.1f} minutes here.")
         updates = work.finish("updates", updates)
-    count = int(updates["updates"])
+    count, each = int(updates["updates"]), float(updates.get("seconds_per_update", APART))
     built, again = _built(kind, folder, pairs, options)
     if again:
         tell.message("The drafter that is there is trained on.")
@@ -160,7 +173,7 @@ def train(
         kind,
         folder,
         batches,
-        training_options(count, width, options, device, again),
+        training_options(count, width, options, device, again, each),
         work.folder / "training",
         device,
         tell,
@@ -273,7 +286,7 @@ def _fitting(
     each = statistics.median(taken[len(taken) // 2 :]) if taken else time.perf_counter() - begun
     # Compiling is done once: where it takes most of a few minutes, half of them are left for training all the same.
     left = 60 * max(options.minutes - (time.perf_counter() - begun) / 60, options.minutes / 2)
-    return {"updates": max(CHECKPOINTS, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
+    return {"updates": max(FEWEST, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
 
 
 def _write(path: Path, parts: dict[str, Part], folder: ModelFolder) -> None:

@@ -40,6 +40,8 @@ class Work:
     options: Mapping[str, Any]
     batch: int | None = None
     """sentences side by side; None: what is fastest"""
+    whole: bool | None = None
+    """whether lines are read whole; None: as the model folder says"""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,13 @@ class Worker:
             raise InputError(f"{job.input}: expected {shard.records} records from {shard.first + 1} on.")
         work = self.work
         done = self._translator.translate(
-            texts, work.decoder, batch=work.batch, warn=warn, first_line=shard.first + 1, **work.options
+            texts,
+            work.decoder,
+            batch=work.batch,
+            warn=warn,
+            first_line=shard.first + 1,
+            whole=work.whole,
+            **work.options,
         )
         job.records.write(job.file(shard), [one.text for one in done], rest)
 

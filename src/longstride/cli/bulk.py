@@ -32,6 +32,7 @@ def bulk(
     decoder: shared.DecoderName = None,
     set: shared.Set = None,
     drafter: shared.DrafterFolder = None,
+    whole: shared.Whole = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "auto",
@@ -78,10 +79,10 @@ def bulk(
     opened = partial(_opened, model, drafter, source_lang, target_lang)
     if way is None:
         translator = opened(runtime, precision, device, threads)
-        work = Work(lambda: translator, decoder, options, batch)
+        work = Work(lambda: translator, decoder, options, batch, whole)
     else:  # what cannot work is refused here, though this machine may have no device of the kind
         translator = opened("eager", "fp32", "cpu", None)
-        work = Work(partial(opened, runtime, precision, device, threads or 1), decoder, options, batch)
+        work = Work(partial(opened, runtime, precision, device, threads or 1), decoder, options, batch, whole)
     chosen, limits = translator.decoder(decoder, **options)
     job = Job.of(input, output, records, shard)
     made_by: dict[str, Any] = {
@@ -93,6 +94,7 @@ def bulk(
         "runtime": runtime,
         "precision": precision,
         "batch": batch,
+        "whole": whole,
         "format": [type(records).__name__, field, into],
     }
     with job.begun(made_by), Bar("translating", sum(one.records for one in job.shards)) as shown:

@@ -67,6 +67,14 @@ GlossaryFile = Annotated[
         "kept (docs/terminology.md).",
     ),
 ]
+Whole = Annotated[
+    bool | None,
+    typer.Option(
+        "--whole/--sentences",
+        help="Read lines whole, or split them into sentences (default: as the model folder says).",
+        show_default=False,
+    ),
+]
 SourceLang = Annotated[
     str | None, typer.Option("--source-lang", help="Language of the text, as a multilingual model codes it.")
 ]

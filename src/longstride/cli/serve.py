@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SENTENCE = "Good morning."
 """What --check translates."""
 
+UVICORN = "uvicorn.error"
+"""The logger of all that uvicorn tells."""
 SWITCH = 0.0005
 """Seconds after which a thread that decodes lets the one that answers run, instead of Python's 0.005: whoever is
 refused is to hear of it at once."""
@@ -92,12 +94,13 @@ def serve(
     _check_address(*listening)
     metrics = Metrics()
     models = Models(specs, settings, metrics.watcher)
-    app = make_app(models, metrics, None if check else known, cors or [])
+    ready = asyncio.Event()
+    app = make_app(models, metrics, None if check else known, cors or [], ready.set)
     door = Door(lambda: models.room, metrics.request)
     server = Server(app, *listening, settings, partial(_reload, models), door)
     sys.setswitchinterval(SWITCH)
     with _logging(), suppress(SystemExit):  # uvicorn's, where it cannot listen
-        asyncio.run(_checked(server, specs[0]) if check else _serving(server, host))
+        asyncio.run(_checked(server, specs[0]) if check else _serving(server, host, ready))
     if not server.started:
         raise WorkError(f"{host}:{port}: could not be listened on.")
 
@@ -171,11 +174,12 @@ def _logging() -> Iterator[None]:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    loggers = [logging.getLogger(name) for name in ("longstride", "uvicorn.error")]
+    loggers = [logging.getLogger(name) for name in ("longstride", UVICORN)]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
+    logging.getLogger(UVICORN).setLevel(logging.WARNING)  # until it is ready, which we tell
     try:
         yield
     finally:
@@ -194,10 +198,14 @@ def _reload(models: Any) -> None:
         log.info("Opened anew: %s.", ", ".join(changed) or "nothing, since nothing has changed")
 
 
-async def _serving(server: Server, host: str) -> None:
+async def _serving(server: Server, host: str, ready: asyncio.Event) -> None:
     running = await server.start()
-    if server.started:
-        say(f"Listening on http://{host}:{server.port} (API: /docs).")
+    waiting = asyncio.ensure_future(ready.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    logging.getLogger(UVICORN).setLevel(logging.INFO)
+    if ready.is_set() and server.started:
+        say(f"Ready: http://{host}:{server.port} (API: /docs)")
+    waiting.cancel()
     await running
 
 

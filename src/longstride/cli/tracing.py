@@ -18,11 +18,20 @@ they write from several ends: then each shows the sentence as far as it stands, 
        2  written   He went ·  ·      yesterday .
        3  written   He went to school yesterday .
        4  written   He went to school yesterday . </s>
+
+Of a drafted tree that branch is shown so which stood, with what was likeliest behind it; below it the others, each with
+the place where it begins.
+
+       1  drafted   He go   to school
+          verified  He went
+                       ^^^^
+          beside    2 goes to | 3 home
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
@@ -114,7 +123,8 @@ def sentence_rows(trace: Trace, pieces: Pieces, width: int, coloured: bool) -> I
         events = list(group)
         if has_draft:
             for place, event in enumerate(events):
-                yield from _drafted_rows(_gutter(number + place), cells_of(event, pieces), room, coloured)
+                yield from _drafted_rows(_gutter(number + place), cells_of(event, pieces, trace.eos), room, coloured)
+                yield from _beside_rows(beside(event, pieces, trace.eos), room)
         else:
             last = number + len(events) - 1
             gutter = _gutter(number if last == number else f"{number}-{last}")
@@ -124,16 +134,57 @@ def sentence_rows(trace: Trace, pieces: Pieces, width: int, coloured: bool) -> I
         number += len(events)
 
 
-def cells_of(event: Event, pieces: Pieces) -> list[Cell]:
-    """The places that one iteration drafted or wrote, in order."""
-    # A draft that was cut short by its own end did not part from anything.
-    parts_at = event.accepted if event.accepted < min(event.drafted, len(event.ids)) else None
+def cells_of(event: Event, pieces: Pieces, eos: int = EOS) -> list[Cell]:
+    """The places that one iteration drafted or wrote, in order; of a tree one branch."""
+    names, over, parted = pieces(event.draft), _behind_ends(event, eos), event.parted
+    drafts = [names[node] for node in event.branch if node not in over and names]
     cells = []
-    for place, (drafted, verified) in enumerate(zip_longest(pieces(event.draft), pieces(event.ids), fillvalue="")):
+    for place, (drafted, verified) in enumerate(zip_longest(drafts, pieces(event.ids), fillvalue="")):
         stood = place < event.accepted
-        style = STOOD if stood else PARTED if place == parts_at else UNREAD
-        cells.append(Cell(drafted, verified, style, f"{COMMITTED} {STOOD}" if stood else COMMITTED, place == parts_at))
+        style = STOOD if stood else PARTED if place == parted else UNREAD
+        cells.append(Cell(drafted, verified, style, f"{COMMITTED} {STOOD}" if stood else COMMITTED, place == parted))
     return cells
+
+
+def beside(event: Event, pieces: Pieces, eos: int = EOS) -> list[list[str]]:
+    """The other branches of a drafted tree, each with the place in the block where it begins, and in brackets what it
+    follows where that is no token of the branch in front."""
+    parents, names = event.parents, pieces(event.draft)
+    front = event.branch
+    told = {*front, *_behind_ends(event, eos)}
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(depths[parent - 1] + 1 if parent else 1)
+    found = []
+    for first in range(len(parents)):
+        if first in told:
+            continue
+        follows = parents[first] - 1
+        branch = [str(depths[first]), *([f"({names[follows]})"] if follows >= 0 and follows not in front else [])]
+        node: int | None = first
+        while node is not None:
+            branch.append(names[node])
+            told.add(node)
+            node = next((one for one in range(len(parents)) if parents[one] == node + 1 and one not in told), None)
+        found.append(branch)
+    return found
+
+
+def _behind_ends(event: Event, eos: int) -> set[int]:
+    """Drafted tokens that follow an end: nobody would look at them."""
+    found: set[int] = set()
+    for node, parent in enumerate(event.parents or range(len(event.draft))):
+        if parent and (parent - 1 in found or event.draft[parent - 1] == eos):
+            found.add(node)
+    return found
+
+
+def _beside_rows(branches: Sequence[Sequence[str]], room: int) -> Iterator[Text]:
+    parts = [" ".join(branch) + (" |" if number < len(branches) else "") for number, branch in enumerate(branches, 1)]
+    name = "beside"
+    for band in _bands([Cell(verified=part) for part in parts], room):
+        yield _row(_gutter(""), name, [(cell.verified, UNREAD) for cell in band])
+        name = ""
 
 
 def _drafted_rows(gutter: str, cells: Sequence[Cell], room: int, coloured: bool) -> Iterator[Text]:
@@ -250,9 +301,11 @@ def summary_lines(traces: Sequence[Trace], outputs: Sequence[Sequence[int]], cal
     if counts.drafted:
         lines[0] += f"; mean accepted block {counts.mean_block:.2f}"
         lines.append("how often a drafted token stood where all before it did, by its place in the block:")
-        rates = [
-            100 * stood / reached for stood, reached in zip_longest(counts.accepted_at, counts.reached_at, fillvalue=0)
-        ]
+        events = [event for trace in traces for event in trace.events if event.drafted]
+        parted = Counter(event.parted for event in events)
+        most = max((event.accepted + (event.parted is not None) for event in events), default=0)
+        stood = [sum(event.accepted > place for event in events) for place in range(most)]
+        rates = [100 * each / (each + parted[place]) for place, each in enumerate(stood)]
         for first in range(0, len(rates), PER_ROW):
             few = rates[first : first + PER_ROW]
             lines.append("  place  " + " ".join(f"{place:>5}" for place in range(first + 1, first + len(few) + 1)))

@@ -58,6 +58,7 @@ def train(
         raise UsageError(f"{output}: expected a new folder, found a run in it; go on with --resume or choose another.")
     kept = output / "recipe.yaml"
     origin = origin_of(read, output, read_recipe(kept, {}) if kept.is_file() else None)
+    is_new = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     with written_whole(kept) as temporary:
         temporary.write_text(yaml.safe_dump(as_dict(read), sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -69,6 +70,9 @@ def train(
             read, output, resume=resume, device=device, reporter=reporter, provenance=provenance, origin=origin
         )
     except UsageError as error:  # in the data, say: exit code 2 would promise that nothing was written
+        if is_new and [*output.iterdir()] == [kept]:
+            kept.unlink()
+            output.rmdir()
         raise WorkError(str(error)) from error
     finally:
         reporter.close()

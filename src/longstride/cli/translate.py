@@ -57,14 +57,7 @@ def translate(
         ),
     ] = None,
     glossary: shared.GlossaryFile = None,
-    whole: Annotated[
-        bool | None,
-        typer.Option(
-            "--whole/--sentences",
-            help="Read lines whole, or split them into sentences (default: as the model folder says).",
-            show_default=False,
-        ),
-    ] = None,
+    whole: shared.Whole = None,
     source_lang: shared.SourceLang = None,
     target_lang: shared.TargetLang = None,
     runtime: shared.Runtime = "auto",

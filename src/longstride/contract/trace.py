@@ -26,6 +26,28 @@ class Event:
     parents: tuple[int, ...] = ()
     """where the draft is a tree, whom each of its tokens follows: 0 what is committed, j + 1 its token j from 0"""
 
+    @property
+    def branch(self) -> tuple[int, ...]:
+        """Of the draft's tokens those that stood and, behind them, the likeliest: siblings come in that order. All of
+        a chain."""
+        if not self.parents:
+            return tuple(range(self.drafted))
+        found: list[int] = []
+        slot = 0
+        while children := [node for node in range(slot, len(self.parents)) if self.parents[node] == slot]:
+            stood = self.ids[len(found)] if len(found) < min(self.accepted, len(self.ids)) else None
+            found.append(next((node for node in children if self.draft[node] == stood), children[0]))
+            slot = found[-1] + 1
+        return tuple(found)
+
+    @property
+    def parted(self) -> int | None:
+        """The place in the block at which the verifier chose something else than was drafted, if there was one.
+
+        A draft that was cut short by its own end did not part from anything.
+        """
+        return self.accepted if self.accepted < min(len(self.branch), len(self.ids)) else None
+
 
 @dataclass(frozen=True)
 class Trace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from longstride.serving import files, generate, libretranslate, openai, operations, web_page
+from longstride.serving import api_page, files, generate, libretranslate, openai, operations, web_page
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import BadRequestError, OverloadedError, ServingError
 from longstride.serving.guard import Guard
@@ -32,16 +32,21 @@ log = logging.getLogger("longstride.serving")
 
 
 def make_app(
-    models: Models, metrics: Metrics | None = None, keys: Keys | None = None, origins: Sequence[str] = ()
+    models: Models,
+    metrics: Metrics | None = None,
+    keys: Keys | None = None,
+    origins: Sequence[str] = (),
+    ready: Callable[[], None] | None = None,
 ) -> ASGIApp:
-    """A server for models; `origins` of pages elsewhere that may ask it (none: CORS is off)."""
+    """A server for models; `origins` of pages elsewhere that may ask it (none: CORS is off); `ready` is called once the
+    models are."""
     settings, metrics = models.settings, metrics or Metrics()
     state = ServerState(Service(models), keys or Keys(), metrics, Downloads(settings.file_seconds))
     metrics.watch_loads(lambda: _loads(models))
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        warming = asyncio.create_task(_warm_up(state))
+        warming = asyncio.create_task(_warm_up(state, ready))
         try:
             yield
         finally:
@@ -51,12 +56,13 @@ def make_app(
             if not await asyncio.to_thread(models.join, settings.drain_timeout):
                 models.stop()
 
-    app = FastAPI(title="Longstride", version=__version__, lifespan=life)
+    app = FastAPI(title="Longstride", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.server = state
     for router in (libretranslate.router, files.router, generate.router):
         app.include_router(router, responses=ERRORS)
     app.include_router(openai.router, responses=OPENAI_ERRORS)
     app.include_router(operations.router)
+    app.include_router(api_page.router)
     app.include_router(web_page.router)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -67,11 +73,13 @@ def make_app(
     return Guard(app, settings, metrics.request, lambda: models.room <= 0)
 
 
-async def _warm_up(state: ServerState) -> None:
+async def _warm_up(state: ServerState, ready: Callable[[], None] | None = None) -> None:
     while not state.ready:
         try:
             await state.service.warm_up()
             state.ready = True
+            if ready is not None:
+                ready()
         except OverloadedError:  # by requests that came first: whoever asks whether it is ready would never hear so
             await asyncio.sleep(AGAIN)
         except ServingError as error:

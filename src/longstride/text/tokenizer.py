@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -289,15 +290,17 @@ def train_sentencepiece(
     kind: Literal["bpe", "unigram"] = "bpe",
     *,
     split_digits: bool = False,
+    called: str = "size",
 ) -> SentencePieceTokenizer:
     """Train a joint SentencePiece model on lines of text, of which those longer than 8192 bytes are left out.
 
-    The same lines give the same model on every machine.
+    The same lines give the same model on every machine. `called` is what errors call the size.
     """
     if kind not in ("bpe", "unigram"):
         raise OptionError(f"kind expects bpe or unigram, found {kind}.")
     if size <= len(RESERVED) + 256:
-        raise OptionError(f"size expects more than {len(RESERVED) + 256} (reserved symbols and bytes), found {size}.")
+        least = len(RESERVED) + 256
+        raise OptionError(f"{called} expects more than {least} (reserved symbols and bytes), found {size}.")
     feed = _Feed(lines)
     serialized = io.BytesIO()
     try:
@@ -326,8 +329,7 @@ def train_sentencepiece(
         )
     except (RuntimeError, OSError) as error:
         if feed.error is None:
-            reason = " ".join(str(error).split())
-            raise OptionError(f"size {size} expects more or more varied text than was given ({reason}).") from error
+            raise OptionError(f"{called} expects {_fitting(str(error))}, found {size:,}.") from error
     if feed.error is not None:
         raise feed.error
     tokenizer = SentencePieceTokenizer(serialized.getvalue(), str(model_path))
@@ -335,12 +337,26 @@ def train_sentencepiece(
     return tokenizer
 
 
+def _fitting(reason: str) -> str:
+    """The sizes that a text allows, by what SentencePiece says of another one."""
+    if most := re.search(r"value <= (\d+)", reason):
+        return f"at most {int(most[1]):,} for this text"
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", reason):
+        return f"at least {int(least[1]):,} for the characters of this text"
+    return "text to make pieces of"
+
+
 def build_words(
-    lines: Iterable[str], path: str | os.PathLike[str], size: int | None = None, join: Join = "@@"
+    lines: Iterable[str],
+    path: str | os.PathLike[str],
+    size: int | None = None,
+    join: Join = "@@",
+    *,
+    called: str = "size",
 ) -> WordsTokenizer:
-    """Build a vocabulary of words: the `size` most frequent, reserved included."""
+    """Build a vocabulary of words: the `size` most frequent, reserved included; `called` so in errors."""
     if size is not None and size <= len(RESERVED):
-        raise OptionError(f"size expects more than the {len(RESERVED)} reserved symbols, found {size}.")
+        raise OptionError(f"{called} expects more than the {len(RESERVED)} reserved symbols, found {size}.")
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_split_words(line))
