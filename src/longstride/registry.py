@@ -64,6 +64,8 @@ class DecoderKind:
     """where it is to be imported from; it is made of its parts, a runner and options"""
     likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
     """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
+    lossless: bool = False
+    """it drafts, and its output is greedy search's, unless options say otherwise"""
     comes_with: str = ""
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
     one_vocabulary: bool = False
@@ -152,12 +154,14 @@ DECODERS: dict[str, DecoderKind] = {
         {**_MODEL, "heads": "heads"},
         f"{_SYSTEMS}.blockwise.decoder.Blockwise",
         _token_by_token,
+        lossless=True,
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
         _MODEL,
         f"{_SYSTEMS}.draft_verify.copy_decoder.CopyVerify",
         _token_by_token,
+        lossless=True,
         comes_with="greedy",
         one_vocabulary=True,
     ),
@@ -166,6 +170,7 @@ DECODERS: dict[str, DecoderKind] = {
         _MODEL,
         f"{_SYSTEMS}.draft_verify.copy_decoder.TextVerify",
         _token_by_token,
+        lossless=True,
         comes_with="greedy",
     ),
     "draft-verify": DecoderKind(
@@ -173,6 +178,7 @@ DECODERS: dict[str, DecoderKind] = {
         {**_MODEL, "drafter": "drafter"},
         f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
         _token_by_token,
+        lossless=True,
         optional=_SHORTLIST,
     ),
     "draft-beam": DecoderKind(
