@@ -316,6 +316,21 @@ def test_exactness_is_of_what_drafts_where_nobody_names_it(
     assert (record.same_shape.sentences, record.same_shape.differing) == (7, 0)
 
 
+def test_exactness_needs_no_references(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    file, asked = tmp_path / "records.jsonl", ["--decoder", "copy-verify", "--record", tmp_path / "records.jsonl"]
+    compared = [run(*command(model, (pairs[0], one), "exactness"), *asked) for one in pairs]
+    alone = run("exactness", "-m", model, "-s", pairs[0], "--device", "cpu", *asked)
+    assert {(ran.code, ran.out) for ran in compared} == {(alone.code, alone.out)}
+    *_, record = read_records([file])
+    assert isinstance(record, Exactness)
+    assert record.same_shape.sentences == 7
+    assert len({one.workload.hash for one in read_records([file]) if isinstance(one, Exactness)}) == 3
+    for task, nothing in (("nothing", "--task expects"), ("translation", "found none")):
+        (tmp_path / "empty").write_text("")
+        asked = ["-s", tmp_path / "empty", "--task", task]
+        assert nothing in run("exactness", "-m", model, *asked, "--decoder", "copy-verify").error
+
+
 def test_exactness_of_a_model_that_drafts_nothing_is_refused(run: Run, model: Path, pairs: tuple[Path, Path]) -> None:
     told = "expected a decoder that drafts and promises greedy's output, found greedy, beam; --decoder names one"
     assert told in run(*command(model, pairs, "exactness")).error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 def exactness(
     source: shared.Source,
-    reference: shared.References,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option("-r", "--reference", help="References, which only make the test set known again in records."),
+    ] = None,
     model: shared.Model = BUNDLED,
     task: shared.Task = "translation",
     decoder: Annotated[
@@ -64,7 +68,7 @@ def exactness(
     entries = read_settings(decoder, decoders)
     record = record_file(record, name)
     source = input_file(source)
-    material = read_material(task, source, [input_file(one) for one in reference])
+    material = read_material(task, source, [input_file(one) for one in reference or ()], scored=False)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
     line_up = _line_up(translator, decoder, entries, shared.settings(set), name, batch)
     for one in line_up:  # refuse what promises nothing before any work
