@@ -256,6 +256,28 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
 
 
 @pytest.mark.parametrize(
+    ("decoder", "given", "told"),
+    [
+        ("greedy", {"batch_size": 2}, "(did you mean batch, an option of translate and not of its decoders?)"),
+        ("greedy", {"src_lang": "en"}, "(did you mean source_lang, an option of translate and not of its decoders?)"),
+        ("greedy", {"num_beams": 4}, "have width: --decoder beam, in Python decoder='beam')"),
+        ("greedy", {"width": 4}, "(the decoders beam, draft-beam, interleaved have width: --decoder beam, in Python"),
+        ("beam", {"beam_size": 4}, "(did you mean width?)"),
+        ("beam", {"max_new_tokens": 4}, "(did you mean max_length?)"),
+        ("greedy", {"max_decoding_length": 4}, "(did you mean max_length?)"),
+        ("greedy", {"suffix": 2}, "have suffix: --decoder copy-verify"),
+        ("greedy", {"max_lenght": 2}, "(did you mean max_length?)"),
+    ],
+)
+def test_names_of_other_libraries_and_decoders_are_answered_with_where_they_belong(
+    translator: Translator, decoder: str, given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"The decoder {decoder} has no option '{next(iter(given))}' ") as refused:
+        translator.translate(["a"], decoder, **given)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("text", "found"),
     [
         (None, "None"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
-from longstride.contract.suggestions import meant
+from longstride.contract.suggestions import meant, ours
 
 if TYPE_CHECKING:
     from torch import nn
@@ -127,6 +127,9 @@ PARTS: dict[str, PartKind] = {
     "scorer": PartKind(f"{_SYSTEMS}.lattice.model.Scorer"),
     "one-pass": PartKind(f"{_SYSTEMS}.non_autoregressive.model.OnePass"),
 }
+
+OF_TRANSLATE = ("batch", "source_lang", "target_lang", "glossary", "drafts", "trace", "whole")
+"""What translate is told beside options of its decoder."""
 
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
@@ -254,10 +257,24 @@ def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[An
     for option in options:
         if option not in known and option not in limits:
             names = ", ".join([*sorted(known), *limits])
-            near = meant(option, [*known, *limits])
+            near = _of_others(option, {*known, *limits}) or meant(option, [*known, *limits])
             raise OptionError(f"The decoder {name} has no option {option!r}{near}; its options are {names}.")
     own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
     return own, parse(Limits, {key: value for key, value in options.items() if key in limits}, name)
+
+
+def _of_others(option: str, own: Collection[str]) -> str:
+    """Where an option is to be given that a decoder with its `own` ones does not have; nothing where nobody has it."""
+    name = ours(option)
+    if name in own:
+        return ""
+    if name in OF_TRANSLATE:
+        return f" (did you mean {name}, an option of translate and not of its decoders?)"
+    having = [one for one, kind in DECODERS.items() if name in {field.name for field in fields(kind.options)}]
+    if not having:
+        return ""
+    told = f"decoders {', '.join(having)} have" if len(having) > 1 else f"decoder {having[0]} has"
+    return f" (the {told} {name}: --decoder {having[0]}, in Python decoder={having[0]!r})"
 
 
 def check_folder(folder: ModelFolder, source: Tokenizer, target: Tokenizer) -> None:
