@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import longstride
-from longstride.contract import Decoded, InputError, OptionError, Source
+from longstride.cli.options import model_path
+from longstride.contract import Decoded, InputError, ModelFolderError, OptionError, Source
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.sentences import alternating
@@ -253,6 +254,26 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.translate("a", "beem")
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Helsinki-NLP/opus-mt-en-de", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("nope", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("model/nope", "."),
+        ("bundeld", " (did you mean bundled?)."),
+        ("./modle", " (did you mean model?)."),
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_as_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.chdir(write_folder(tmp_path / "model").parent)
+    for refusing in (longstride.load, model_path):
+        with pytest.raises(ModelFolderError) as refused:
+            refusing(name)
+        assert str(refused.value).startswith(f"{Path(name)}: expected a model folder, found nothing{told}")
 
 
 @pytest.mark.parametrize(

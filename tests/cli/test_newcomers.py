@@ -14,7 +14,8 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["translate", "-m", "nowhere"], "nowhere: expected a model folder, found nothing."),
+        (["translate", "-m", "nowhere"], "nowhere: expected a model folder, found nothing; models are never down"),
+        (["translate", "-m", "/no/where"], "/no/where: expected a model folder, found nothing."),
         (["translate", "-m", "."], ".: expected a model folder, but it has no config.json."),
         (["translate", "-i", "nowhere"], "nowhere: expected a text file, found none."),
         (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import say
-from longstride.contract import ModelFolderError, OptionError
+from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
 from longstride.contract.suggestions import meant
+from longstride.text.missing import check_there
 
 if TYPE_CHECKING:
     from longstride.model_folder import ModelFolder
@@ -162,23 +162,16 @@ def say_report(*translators: Translator, runtime: str, batch: int | None = None)
         say(line)
 
 
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-"""What Hugging Face calls a model: its owner and its name"""
-
-
 def model_path(model: str) -> Path:
     """The folder that --model and its like mean: the bundled one, a model's own, or the one inside a run's folder."""
     from longstride.model_folder import resolve
     from longstride.translator import bundled_folder
 
-    if model != BUNDLED and not os.path.lexists(model) and (near := meant(model, [BUNDLED, *_folders_beside(model)])):
-        raise ModelFolderError(f"{model}: expected a model folder, found nothing{near}.")
-    if _HUB_NAME.fullmatch(model) and not os.path.lexists(os.path.dirname(model)):
-        raise ModelFolderError(
-            f"{model}: expected a model folder, found nothing; models are never downloaded: `longstride import` makes "
-            "a model folder of a Hugging Face folder on this machine."
-        )
-    return bundled_folder() if model == BUNDLED else resolve(model)
+    if model == BUNDLED:
+        return bundled_folder()
+    found = resolve(model)
+    check_there(found)
+    return found
 
 
 def own_folder(path: Path, what: str) -> ModelFolder:
@@ -189,17 +182,6 @@ def own_folder(path: Path, what: str) -> ModelFolder:
     if path == bundled_folder():
         raise OptionError(f"Expected a model folder of your own to put {what} into, found the bundled one, {path}.")
     return ModelFolder(path)
-
-
-def _folders_beside(path: str) -> list[str]:
-    """Model folders, and runs', in the folder in which this one was looked for, as they would be written there."""
-    place, _ = os.path.split(path)
-    try:
-        with os.scandir(place or ".") as entries:
-            folders = [os.path.join(place, entry.name) for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
-    return [one for one in folders if any(Path(one, there).exists() for there in ("config.json", "model"))]
 
 
 def open_model(
