@@ -276,6 +276,17 @@ def test_a_folder_that_is_not_there_is_told_as_on_the_command_line(
         assert str(refused.value).startswith(f"{Path(name)}: expected a model folder, found nothing{told}")
 
 
+@pytest.mark.parametrize(("given", "told"), [((None, None), "load"), ((5, None), "load"), (("bundled", 5), "drafter")])
+def test_what_is_no_path_is_refused(given: tuple[Any, Any], told: str) -> None:
+    with pytest.raises(ModelFolderError, match=rf"^{told} expects the path of a model folder, found (None|5)\.$"):
+        longstride.load(given[0], drafter=given[1])
+
+
+def test_what_is_no_model_of_transformers_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^from_transformers expects a model of transformers, found None\.$"):
+        longstride.from_transformers(None, None)
+
+
 @pytest.mark.parametrize(
     ("decoder", "given", "told"),
     [

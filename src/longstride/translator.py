@@ -23,7 +23,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
-from longstride.contract import Decoded, Decoder, Hypothesis, InputError, Limits, OptionError, Prefixes, Source
+from longstride.contract import (
+    Decoded,
+    Decoder,
+    Hypothesis,
+    InputError,
+    Limits,
+    ModelFolderError,
+    OptionError,
+    Prefixes,
+    Source,
+)
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import Finished, refilled_groups, sentence_number
 from longstride.contract.options import Range, shown
@@ -69,6 +79,9 @@ def load(
 
     `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
     """
+    for name, one in (("load", model), *([] if drafter is None else [("drafter", drafter)])):
+        if not isinstance(one, str | os.PathLike):
+            raise ModelFolderError(f"{name} expects the path of a model folder, found {shown(one)}.")
     path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
     folder = ModelFolder(path)
