@@ -252,6 +252,8 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.decoder("beam", name=3)
     with pytest.raises(OptionError, match=r"has no decoder 'beem' \(did you mean beam\?\); it has greedy, beam"):
         translator.translate("a", "beem")
+    with pytest.raises(OptionError, match="trace expects a list of texts, of which each result has one, found a singl"):
+        translator.translate("a", trace=True)
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
 

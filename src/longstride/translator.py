@@ -207,7 +207,8 @@ class Translator(LoadedModel):
         A text is a line; one with line breaks in it is translated line by line, and keeps them. Of a model that reads
         sentences it is split into these, and what is too long for the model into parts, unless it is to be read
         `whole` (False: it is split in any case; with `drafts` never).
-        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `warn` hears of
+        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `trace` gives each
+        Translation of a list the steps that it came by, as its `trace` (a str has no room for one); `warn` hears of
         lines that were cut, counted from `first_line`; `watch` is shown the raw results of each group of lines;
         `drafts` are what the outputs may be like, a text or None for each, which makes greedy's output come faster
         (text-verify); `glossary` says what terms have to be called (docs/terminology.md): a file, pairs, or terms that
@@ -220,6 +221,8 @@ class Translator(LoadedModel):
             return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, whole=whole, **options)
         if drafts is not None:
             decoder = drafting_decoder(decoder)
+        if trace and isinstance(text, str):
+            raise OptionError("trace expects a list of texts, of which each result has one, found a single text.")
         batch = self.batch if batch is None else batch
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
