@@ -47,12 +47,28 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
         (("transalte",), "No such command 'transalte'. Did you mean 'translate'"),
         (("bench",), "Missing option '-s' / '--source'. See `longstride bench --help`."),
         (("lattice", "build", "--tabel", "x"), "No such option: --tabel"),
-        (("translate", "in.txt"), "Got unexpected extra argument(s) (in.txt): a file to read is named by -i FILE. See"),
+        (
+            ("translate", "README.md"),
+            "Got unexpected extra argument(s) (README.md): a file to read is named by -i FILE. See",
+        ),
+        (
+            ("translate", "Good morning (all)."),
+            "Got unexpected extra argument(s) (Good morning (all).): text comes on stdin: "
+            "`echo 'Good morning (all).' | longstride translate`; a file to read is named by -i FILE. See",
+        ),
+        (
+            ("translate", "Good", "a" * 100),
+            f"Got unexpected extra argument(s) (Good {'a' * 100}): text comes on stdin: `echo 'Good morning.' | longst",
+        ),
         (("decoders", "-m", "owner/name"), "owner/name: expected a model folder, found nothing; models are never down"),
         (("bench", "-s", "x", "-r", "y", "-o", "z", "--passes", "none"), "Invalid value for '--passes'"),
     ],
 )
-def test_a_misused_command_line_is_one_sentence(run: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_a_misused_command_line_is_one_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("one\n")
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {told}")
