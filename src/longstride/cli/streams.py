@@ -129,6 +129,8 @@ class Lines:
             raise InputError(f"{self.file}: expected a text file, found none.")
         stream = standard_input() if self.file is None else None
         self._live = not is_regular(stream if self.file is None else self.file)
+        self.typed = stream is not None and stream.isatty()
+        """by a person, on a terminal"""
         if self.file is not None:
             lines: Iterable[str] = read_lines(self.file)
         elif self._live:

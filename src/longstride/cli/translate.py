@@ -116,6 +116,8 @@ def translate(
     work = _Work(translator, decoder, options, size, as_json, trace is not None, teller)
     work.drafts, work.glossary, work.whole = drafted, terms, whole
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
+    if lines.typed and not resume:  # which waits for many lines
+        say("Type a line, Enter translates it; Ctrl-D ends.")
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
             made_by = {
