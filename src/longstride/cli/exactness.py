@@ -59,6 +59,8 @@ def exactness(
     steps, where nothing may differ: exit 1 where something does. Once with greedy by steps of one token, whose products
     have other shapes and may round otherwise.
     """
+    options, reads = shared.settings(set), [source, *(reference or ())]
+    shared.check_asked(model, drafter, runtime=runtime, precision=precision, reads=reads)
     from longstride.bench.exactness import agreement, outputs_of
     from longstride.bench.record_files import appended
     from longstride.bench.records import Exactness
@@ -70,7 +72,7 @@ def exactness(
     source = input_file(source)
     material = read_material(task, source, [input_file(one) for one in reference or ()], scored=False)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
-    line_up = _line_up(translator, decoder, entries, shared.settings(set), name, batch)
+    line_up = _line_up(translator, decoder, entries, options, name, batch)
     for one in line_up:  # refuse what promises nothing before any work
         verifying(one.decoder, 1, one.limits, 2)
     test_set = material.workload(translator, workload or data_name(source))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import say
+from longstride.cli.streams import check_file
 from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
-from longstride.contract.suggestions import meant
+from longstride.runtime.names import AUTO, PRECISIONS, RUNTIMES, check_precision, check_runtime
 from longstride.text.missing import check_there
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ CACHE = "LONGSTRIDE_CACHE"
 Model = Annotated[
     str, typer.Option("-m", "--model", help="Model folder, or a run's folder; bundled: English to German.")
 ]
-RUNTIMES = ("auto", "native", "cuda-graph", "onnx", "eager")
-PRECISIONS = ("auto", "fp32", "fp16", "bf16", "fp64", "int8")
 
 
 def decoder_names() -> list[str]:
@@ -77,7 +77,7 @@ Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=
 Runtime = Annotated[
     str,
     typer.Option(
-        autocompletion=lambda: list(RUNTIMES),
+        autocompletion=lambda: [AUTO, *RUNTIMES],
         help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA).",
     ),
 ]
@@ -184,6 +184,20 @@ def own_folder(path: Path, what: str) -> ModelFolder:
     return ModelFolder(path)
 
 
+def check_asked(
+    *models: str | None, runtime: str = AUTO, precision: str = AUTO, reads: Sequence[Path | None] = ()
+) -> None:
+    """Refuse names that there are not, folders and files that are not there: at once, since importing PyTorch and
+    loading a model take seconds."""
+    check_runtime(runtime)
+    check_precision(precision, "--precision")
+    for model in models:
+        if model is not None and model != BUNDLED:
+            check_there(Path(model))
+    for file in reads:
+        check_file(file)
+
+
 def open_model(
     model: str,
     runtime: str = "eager",
@@ -198,9 +212,7 @@ def open_model(
     from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
-    if precision not in PRECISIONS:
-        near = meant(precision, PRECISIONS)
-        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}{near}.")
+    check_precision(precision, "--precision")
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)

@@ -90,11 +90,6 @@ def translate(
     Lines of a pipe or terminal are answered as they come. An output file is written whole or not at all, unless
     --resume is given.
     """
-    import_torch()
-    from longstride.cli.tracing import TraceTeller
-    from longstride.model_folder import ModelFolder
-    from longstride.translator import drafting_decoder
-
     output = None if is_standard(output) else output
     if resume and output is None:
         raise OptionError("--resume expects --output FILE beside it, found none.")
@@ -103,6 +98,13 @@ def translate(
     check_writable(output, trace)
     keep_what_is_read("--trace", trace, input, drafts, glossary)
     options = shared.settings(set)
+    reads = (input, drafts, glossary)
+    shared.check_asked(model, drafter, runtime=runtime, precision=precision, reads=reads)
+    import_torch()
+    from longstride.cli.tracing import TraceTeller
+    from longstride.model_folder import ModelFolder
+    from longstride.translator import drafting_decoder
+
     if drafts is not None:
         decoder = drafting_decoder(decoder)
     lines = Lines(input, (batch or USUAL) * TABLES)
