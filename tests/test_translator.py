@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import unicodedata
 from functools import cache
@@ -19,6 +20,7 @@ import longstride
 from longstride.cli.options import model_path
 from longstride.contract import Decoded, InputError, ModelFolderError, OptionError, Source
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
+from longstride.runtime.names import PRECISIONS, RUNTIMES
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.sentences import alternating
 from longstride.text.tokenizer import WordsTokenizer
@@ -276,6 +278,21 @@ def test_a_folder_that_is_not_there_is_told_as_on_the_command_line(
         with pytest.raises(ModelFolderError) as refused:
             refusing(name)
         assert str(refused.value).startswith(f"{Path(name)}: expected a model folder, found nothing{told}")
+
+
+def test_a_translator_says_what_it_is(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "model")
+    shown = repr(longstride.load(folder, runtime="eager", device="cpu"))
+    assert shown == f"<Translator {str(folder)!r}, carried out by eager in fp32, decoders: greedy, beam>"
+
+
+def test_help_names_what_there_is_to_choose_from() -> None:
+    assert longstride.load.__doc__ is not None
+    for name in (*RUNTIMES, *PRECISIONS, "cpu", "cuda"):
+        assert re.search(rf"\b{name}\b", longstride.load.__doc__), name
+    assert longstride.__doc__ is not None
+    for name in longstride.__all__:
+        assert name in longstride.__doc__ or name in ("Translation", "__version__"), name
 
 
 @pytest.mark.parametrize(("given", "told"), [((None, None), "load"), ((5, None), "load"), (("bundled", 5), "drafter")])

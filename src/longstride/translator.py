@@ -75,9 +75,14 @@ def load(
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Translator:
-    """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter.
+    """Open a model folder (or the one that comes with the package) for translating.
 
-    `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
+    `runtime` carries model calls out: native or onnx (processors), cuda-graph (CUDA), eager (PyTorch itself) or auto,
+    the fastest of them; `device` is cpu, cuda, cuda:1 and so on, or auto, a CUDA device where there is one;
+    `precision` is fp32, fp16, bf16 or fp64, with native or onnx fp32 or int8, or auto (fp16 by cuda-graph; int8
+    natively if weights are stored so; else fp32). `drafter` is another model folder with the same vocabulary, whose
+    drafter is to draft for this model. `threads` are those of native and onnx (default: all cores); `tell` hears what
+    these could not do, and did eagerly.
     """
     for name, one in (("load", model), *([] if drafter is None else [("drafter", drafter)])):
         if not isinstance(one, str | os.PathLike):
@@ -95,6 +100,10 @@ def bundled_folder() -> Path:
 
 class Translator(LoadedModel):
     """A loaded model that reads and writes text."""
+
+    def __repr__(self) -> str:
+        by = f"{self.runner.name} in {self.runner.precision}"
+        return f"<Translator {str(self.folder.path)!r}, carried out by {by}, decoders: {', '.join(self.decoders)}>"
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Translator:
         """The same model for texts in other languages, with the same weights in memory; None leaves one as it is."""
