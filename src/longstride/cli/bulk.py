@@ -111,7 +111,8 @@ def bulk(
         run(job, work, way or here, tries, tell)
         job.finish()
     if way is None:  # else each worker has its own
-        shared.say_report(translator, runtime=runtime, batch=translator.batch if batch is None else None)
+        many = translator.batch if batch is None else None
+        shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
 
 
 def _cluster(address: str | None, workers: int | None, threads: int | None, device: str) -> Cluster | None:

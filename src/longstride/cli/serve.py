@@ -159,7 +159,7 @@ def _spec(
 
 def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:
     translator = shared.open_model(folder, runtime, precision, device, drafter, threads)
-    shared.say_report(translator, runtime=runtime)
+    shared.say_report(translator, runtime=runtime, precision=precision)
     return translator
 
 

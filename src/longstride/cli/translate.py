@@ -141,7 +141,8 @@ def translate(
             _streamed(work, lines, output, trace)
     if teller is not None:
         teller.summary(work.calls)
-    shared.say_report(translator, runtime=runtime, batch=size if batch is None and work.done > 1 else None)
+    many = size if batch is None and work.done > 1 else None
+    shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
 
 
 @dataclass
