@@ -42,6 +42,21 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("translate",), "An option of the decoder"),
+        (("evaluate",), "An option of the decoder"),
+        (("adapt",), "An option of adaptation"),
+        (("train",), "A field of the recipe"),
+        (("lattice", "build"), "An option of the tables"),
+        (("serve",), "A limit of the server"),
+    ],
+)
+def test_help_says_whose_options_are_set(run: Run, command: tuple[str, ...], told: str) -> None:
+    assert told in " ".join(run(*command, "--help").out.split())
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("transalte",), "No such command 'transalte'. Did you mean 'translate'"),

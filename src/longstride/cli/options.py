@@ -74,7 +74,13 @@ SourceLang = Annotated[
 TargetLang = Annotated[
     str | None, typer.Option("--target-lang", help="Language to translate to, as a multilingual model codes it.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An option of the decoder (`longstride decoders` shows them) as name=value; may be given several times.",
+    ),
+]
 Runtime = Annotated[
     str,
     typer.Option(
