@@ -56,6 +56,13 @@ def test_help_says_whose_options_are_set(run: Run, command: tuple[str, ...], tol
     assert told in " ".join(run(*command, "--help").out.split())
 
 
+@pytest.mark.parametrize("command", [("shortlist",), ("lattice", "add")])
+def test_the_bundled_model_is_not_offered_where_it_is_refused(run: Run, command: tuple[str, ...]) -> None:
+    told = " ".join(run(*command, "--help").out.split())
+    assert "Model folder, or a run's folder. [required]" in told
+    assert "bundled" not in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli.console import Stages, commit, say
 from longstride.cli.lattice_inspect import TABLES, inspect, no_tables, recall
-from longstride.cli.options import Device, Model, Source, model_path, not_nan, open_model, own_folder, settings
+from longstride.cli.options import Device, OwnModel, Source, model_path, not_nan, open_model, own_folder, settings
 from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
@@ -94,7 +94,7 @@ def build(
 @app.command()
 def add(
     tables: Annotated[str, typer.Argument(help="Folder of tables, or a model folder that has some.")],
-    model: Model,
+    model: OwnModel,
 ) -> None:
     """Put tables that are already built into a model's folder, replacing those it may have."""
     from longstride import model_folder

@@ -32,6 +32,8 @@ CACHE = "LONGSTRIDE_CACHE"
 Model = Annotated[
     str, typer.Option("-m", "--model", help="Model folder, or a run's folder; bundled: English to German.")
 ]
+OwnModel = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
+"""One to put something into, which the bundled one is not"""
 
 
 def decoder_names() -> list[str]:
