@@ -39,7 +39,7 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
         ([*BENCH, "--decoders", "nonsense"], "has no decoder 'nonsense'; it has greedy, beam, blockwise, "),
         ([*BENCH, "--peers", "nonsense"], "--peers expects hf, ctranslate2, hf-compiled or several with commas"),
         (["report", "missing.jsonl"], "missing.jsonl: expected a file of records, found: No such file or directory."),
-        (["report"], "benchmarks/results: expected files of records (*.jsonl), found none."),
+        (["report", "--check"], "(*.jsonl), found none; name files, or run it in a checkout."),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(
