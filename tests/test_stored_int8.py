@@ -16,6 +16,7 @@ from longstride.model_folder import DecoderConfig, ModelFolder, Part
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import SCALE, quantized, read_weights
 from longstride.runtime import choosing
+from longstride.runtime.names import RUNTIMES
 from longstride.translator import load
 from tests.cli.conftest import Run, run
 from tests.family import DECODERS, write_family
@@ -105,7 +106,7 @@ def test_every_runtime_decodes_what_eager_does_of_the_floats(tmp_path: Path, run
 
 def test_auto_computes_in_int8_where_weights_are_stored_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "_integers", lambda: True)
-    precisions = {runtime: choosing.fastest_precision("cpu", runtime, "int8") for runtime in choosing.RUNTIMES}
+    precisions = {runtime: choosing.fastest_precision("cpu", runtime, "int8") for runtime in RUNTIMES}
     assert precisions == {"eager": "fp32", "native": "int8", "onnx": "fp32", "cuda-graph": "fp32"}
     assert choosing.fastest_precision("cpu", "native", "fp16") == "fp32"
     monkeypatch.setattr(choosing, "_integers", lambda: False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import unicodedata
 from functools import cache
@@ -16,8 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import longstride
-from longstride.contract import Decoded, InputError, OptionError, Source
+from longstride.cli.options import model_path
+from longstride.contract import Decoded, InputError, ModelFolderError, OptionError, Source
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
+from longstride.runtime.names import PRECISIONS, RUNTIMES
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.sentences import alternating
 from longstride.text.tokenizer import WordsTokenizer
@@ -251,8 +254,78 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.decoder("beam", name=3)
     with pytest.raises(OptionError, match=r"has no decoder 'beem' \(did you mean beam\?\); it has greedy, beam"):
         translator.translate("a", "beem")
+    with pytest.raises(OptionError, match="trace expects a list of texts, of which each result has one, found a singl"):
+        translator.translate("a", trace=True)
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("Helsinki-NLP/opus-mt-en-de", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("nope", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("model/nope", "."),
+        ("bundeld", " (did you mean bundled?)."),
+        ("./modle", " (did you mean model?)."),
+    ],
+)
+def test_a_folder_that_is_not_there_is_told_as_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.chdir(write_folder(tmp_path / "model").parent)
+    for refusing in (longstride.load, model_path):
+        with pytest.raises(ModelFolderError) as refused:
+            refusing(name)
+        assert str(refused.value).startswith(f"{Path(name)}: expected a model folder, found nothing{told}")
+
+
+def test_a_translator_says_what_it_is(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "model")
+    shown = repr(longstride.load(folder, runtime="eager", device="cpu"))
+    assert shown == f"<Translator {str(folder)!r}, carried out by eager in fp32, decoders: greedy, beam>"
+
+
+def test_help_names_what_there_is_to_choose_from() -> None:
+    assert longstride.load.__doc__ is not None
+    for name in (*RUNTIMES, *PRECISIONS, "cpu", "cuda"):
+        assert re.search(rf"\b{name}\b", longstride.load.__doc__), name
+    assert longstride.__doc__ is not None
+    for name in longstride.__all__:
+        assert name in longstride.__doc__ or name in ("Translation", "__version__"), name
+
+
+@pytest.mark.parametrize(("given", "told"), [((None, None), "load"), ((5, None), "load"), (("bundled", 5), "drafter")])
+def test_what_is_no_path_is_refused(given: tuple[Any, Any], told: str) -> None:
+    with pytest.raises(ModelFolderError, match=rf"^{told} expects the path of a model folder, found (None|5)\.$"):
+        longstride.load(given[0], drafter=given[1])
+
+
+def test_what_is_no_model_of_transformers_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^from_transformers expects a model of transformers, found None\.$"):
+        longstride.from_transformers(None, None)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "given", "told"),
+    [
+        ("greedy", {"batch_size": 2}, "(did you mean batch, an option of translate and not of its decoders?)"),
+        ("greedy", {"src_lang": "en"}, "(did you mean source_lang, an option of translate and not of its decoders?)"),
+        ("greedy", {"num_beams": 4}, "have width: --decoder beam, in Python decoder='beam')"),
+        ("greedy", {"width": 4}, "(the decoders beam, draft-beam, interleaved have width: --decoder beam, in Python"),
+        ("beam", {"beam_size": 4}, "(did you mean width?)"),
+        ("beam", {"max_new_tokens": 4}, "(did you mean max_length?)"),
+        ("greedy", {"max_decoding_length": 4}, "(did you mean max_length?)"),
+        ("greedy", {"suffix": 2}, "have suffix: --decoder copy-verify"),
+        ("greedy", {"max_lenght": 2}, "(did you mean max_length?)"),
+    ],
+)
+def test_names_of_other_libraries_and_decoders_are_answered_with_where_they_belong(
+    translator: Translator, decoder: str, given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"The decoder {decoder} has no option '{next(iter(given))}' ") as refused:
+        translator.translate(["a"], decoder, **given)
+    assert told in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,13 @@
-"""Longstride: the same translations, several times sooner."""
+"""Longstride: the same translations, several times sooner.
+
+    translator = longstride.load()                     the bundled model, English to German; load(FOLDER): another
+    translator.translate("Good morning!")              a text, or a list of them; help(translator.translate) says more
+    translator.decoders                                the ways of generating that the model has, its default first
+    translator.translate(lines, "beam", width=4)       another of them, with its options (`longstride decoders`)
+
+`from_transformers(model, tokenizer)` makes a Translator of a model of Hugging Face's, `longstride adapt` on the command
+line gives one a drafter, and errors that a person can mend are each a LongstrideError.
+"""
 
 from typing import TYPE_CHECKING
 

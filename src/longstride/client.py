@@ -8,13 +8,16 @@ with longstride.client.Client("http://127.0.0.1:5000") as client:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, overload
 
 import httpx
 
-from longstride.contract.errors import WorkError
+from longstride.contract.errors import InputError, WorkError
+from longstride.contract.options import shown
 
 
 class ServerError(WorkError):
@@ -39,7 +42,26 @@ def _result(response: httpx.Response) -> Any:
 
 
 def _asked(text: str | Sequence[str], source: str, target: str, options: dict[str, Any]) -> dict[str, Any]:
-    return {"q": text if isinstance(text, str) else list(text), "source": source, "target": target, **options}
+    return {"q": _texts(text), "source": source, "target": target, **options}
+
+
+def _texts(text: object) -> str | list[str]:
+    if isinstance(text, str):
+        return text
+    texts = list(text) if isinstance(text, Iterable) else [text]
+    if not all(isinstance(one, str) for one in texts):
+        raise InputError(f"Expected a text or several to translate, found {shown(text)}.")
+    return texts
+
+
+@contextmanager
+def _answering(address: str) -> Iterator[None]:
+    """Where nobody listens, it is said at which address."""
+    try:
+        yield
+    except httpx.ConnectError as error:
+        told = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+        raise WorkError(f"{address}: no server answers ({told}); `longstride serve` starts one.") from error
 
 
 def _events(line: str) -> Iterator[dict[str, Any]]:
@@ -59,6 +81,7 @@ class Client:
 
     def __init__(self, address: str, key: str | None = None, timeout: float = 60, **options: Any) -> None:
         """`options` are httpx.Client's."""
+        self._address = address
         self._http = httpx.Client(base_url=address, headers=_headers(key), timeout=timeout, **options)
 
     @overload
@@ -69,19 +92,23 @@ class Client:
 
     def translate(self, text: str | Sequence[str], source: str, target: str, **options: Any) -> str | list[str]:
         """A text, or several at once; options are format and the like (LibreTranslate's)."""
-        response = self._http.post("/translate", json=_asked(text, source, target, options))
+        asked = _asked(text, source, target, options)
+        with _answering(self._address):
+            response = self._http.post("/translate", json=asked)
         found: str | list[str] = _result(response)["translatedText"]
         return found
 
     def generate(self, text: str | Sequence[str], **options: Any) -> dict[str, Any]:
         """/generate: the answer with figures; options are model, decoder, whole and the like."""
-        found: dict[str, Any] = _result(self._http.post("/generate", json={"text": text, **options}))
+        asked = {"text": _texts(text), **options}
+        with _answering(self._address):
+            found: dict[str, Any] = _result(self._http.post("/generate", json=asked))
         return found
 
     def stream(self, text: str, **options: Any) -> Iterator[dict[str, Any]]:
         """/generate, event by event: tokens as they are committed; with `trace`, every step."""
         asked = {"text": text, "stream": True, **options}
-        with self._http.stream("POST", "/generate", json=asked) as response:
+        with _answering(self._address), self._http.stream("POST", "/generate", json=asked) as response:
             if not response.is_success:
                 response.read()
                 _result(response)
@@ -90,7 +117,8 @@ class Client:
 
     def get(self, path: str) -> Any:
         """Another answer in JSON: /languages, /ready, /v1/models."""
-        return _result(self._http.get(path))
+        with _answering(self._address):
+            return _result(self._http.get(path))
 
     def close(self) -> None:
         """End its connections."""
@@ -108,6 +136,7 @@ class AsyncClient:
 
     def __init__(self, address: str, key: str | None = None, timeout: float = 60, **options: Any) -> None:
         """`options` are httpx.AsyncClient's."""
+        self._address = address
         self._http = httpx.AsyncClient(base_url=address, headers=_headers(key), timeout=timeout, **options)
 
     @overload
@@ -118,29 +147,35 @@ class AsyncClient:
 
     async def translate(self, text: str | Sequence[str], source: str, target: str, **options: Any) -> str | list[str]:
         """A text, or several at once; options are format and the like (LibreTranslate's)."""
-        response = await self._http.post("/translate", json=_asked(text, source, target, options))
+        asked = _asked(text, source, target, options)
+        with _answering(self._address):
+            response = await self._http.post("/translate", json=asked)
         found: str | list[str] = _result(response)["translatedText"]
         return found
 
     async def generate(self, text: str | Sequence[str], **options: Any) -> dict[str, Any]:
         """/generate: the answer with figures; options are model, decoder, whole and the like."""
-        found: dict[str, Any] = _result(await self._http.post("/generate", json={"text": text, **options}))
+        asked = {"text": _texts(text), **options}
+        with _answering(self._address):
+            found: dict[str, Any] = _result(await self._http.post("/generate", json=asked))
         return found
 
     async def stream(self, text: str, **options: Any) -> AsyncIterator[dict[str, Any]]:
         """/generate, event by event: tokens as they are committed; with `trace`, every step."""
         asked = {"text": text, "stream": True, **options}
-        async with self._http.stream("POST", "/generate", json=asked) as response:
-            if not response.is_success:
-                await response.aread()
-                _result(response)
-            async for line in response.aiter_lines():
-                for event in _events(line):
-                    yield event
+        with _answering(self._address):
+            async with self._http.stream("POST", "/generate", json=asked) as response:
+                if not response.is_success:
+                    await response.aread()
+                    _result(response)
+                async for line in response.aiter_lines():
+                    for event in _events(line):
+                        yield event
 
     async def get(self, path: str) -> Any:
         """Another answer in JSON: /languages, /ready, /v1/models."""
-        return _result(await self._http.get(path))
+        with _answering(self._address):
+            return _result(await self._http.get(path))
 
     async def close(self) -> None:
         """End its connections."""

@@ -44,6 +44,7 @@ from longstride.nn.weights import (
 )
 from longstride.text.files import file_sha256, finite, read_json
 from longstride.text.folders import folder_written_whole, recover, remove_left_over
+from longstride.text.missing import check_there
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
 T = TypeVar("T")
@@ -121,7 +122,6 @@ class ModelFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        recover(self.path)
         self.config = _read_config(self.path)
         self.parts = {
             name: _parsed(PartConfig, values, self.path, f"parts.{name}") for name, values in self.config.parts.items()
@@ -428,8 +428,9 @@ def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def _read_config(path: Path) -> FolderConfig:
+    check_there(path)
     if not path.is_dir():
-        raise ModelFolderError(f"{path}: expected a model folder, found {'a file' if path.exists() else 'nothing'}.")
+        raise ModelFolderError(f"{path}: expected a model folder, found a file.")
     file = path / CONFIG
     if not file.is_file():
         _check_ours(path, "manifest.json", "ONNX Runtime")

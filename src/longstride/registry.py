@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
-from longstride.contract.suggestions import meant
+from longstride.contract.suggestions import meant, ours
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,6 +64,8 @@ class DecoderKind:
     """where it is to be imported from; it is made of its parts, a runner and options"""
     likelihood: Callable[[Mapping[str, Any], Runner], Likelihood] | None = None
     """how probable its model holds given outputs; a decoder that verifies has its verifier's"""
+    lossless: bool = False
+    """it drafts, and its output is greedy search's, unless options say otherwise"""
     comes_with: str = ""
     """a folder that offers this decoder can do the new one too, with the same parts, even if it does not say so"""
     one_vocabulary: bool = False
@@ -126,6 +128,9 @@ PARTS: dict[str, PartKind] = {
     "one-pass": PartKind(f"{_SYSTEMS}.non_autoregressive.model.OnePass"),
 }
 
+OF_TRANSLATE = ("batch", "source_lang", "target_lang", "glossary", "drafts", "trace", "whole")
+"""What translate is told beside options of its decoder."""
+
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
         "the most likely token, one after another",
@@ -152,12 +157,14 @@ DECODERS: dict[str, DecoderKind] = {
         {**_MODEL, "heads": "heads"},
         f"{_SYSTEMS}.blockwise.decoder.Blockwise",
         _token_by_token,
+        lossless=True,
     ),
     "copy-verify": DecoderKind(
         "the source as the draft, verified; for correction and whatever else mostly copies",
         _MODEL,
         f"{_SYSTEMS}.draft_verify.copy_decoder.CopyVerify",
         _token_by_token,
+        lossless=True,
         comes_with="greedy",
         one_vocabulary=True,
     ),
@@ -166,6 +173,7 @@ DECODERS: dict[str, DecoderKind] = {
         _MODEL,
         f"{_SYSTEMS}.draft_verify.copy_decoder.TextVerify",
         _token_by_token,
+        lossless=True,
         comes_with="greedy",
     ),
     "draft-verify": DecoderKind(
@@ -173,6 +181,7 @@ DECODERS: dict[str, DecoderKind] = {
         {**_MODEL, "drafter": "drafter"},
         f"{_SYSTEMS}.draft_verify.decoder.DraftVerify",
         _token_by_token,
+        lossless=True,
         optional=_SHORTLIST,
     ),
     "draft-beam": DecoderKind(
@@ -248,10 +257,24 @@ def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[An
     for option in options:
         if option not in known and option not in limits:
             names = ", ".join([*sorted(known), *limits])
-            near = meant(option, [*known, *limits])
+            near = _of_others(option, {*known, *limits}) or meant(option, [*known, *limits])
             raise OptionError(f"The decoder {name} has no option {option!r}{near}; its options are {names}.")
     own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
     return own, parse(Limits, {key: value for key, value in options.items() if key in limits}, name)
+
+
+def _of_others(option: str, own: Collection[str]) -> str:
+    """Where an option is to be given that a decoder with its `own` ones does not have; nothing where nobody has it."""
+    name = ours(option)
+    if name in own:
+        return ""
+    if name in OF_TRANSLATE:
+        return f" (did you mean {name}, an option of translate and not of its decoders?)"
+    having = [one for one, kind in DECODERS.items() if name in {field.name for field in fields(kind.options)}]
+    if not having:
+        return ""
+    told = f"decoders {', '.join(having)} have" if len(having) > 1 else f"decoder {having[0]} has"
+    return f" (the {told} {name}: --decoder {having[0]}, in Python decoder={having[0]!r})"
 
 
 def check_folder(folder: ModelFolder, source: Tokenizer, target: Tokenizer) -> None:

@@ -23,7 +23,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
-from longstride.contract import Decoded, Decoder, Hypothesis, InputError, Limits, OptionError, Prefixes, Source
+from longstride.contract import (
+    Decoded,
+    Decoder,
+    Hypothesis,
+    InputError,
+    Limits,
+    ModelFolderError,
+    OptionError,
+    Prefixes,
+    Source,
+)
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.decoding import Finished, refilled_groups, sentence_number
 from longstride.contract.options import Range, shown
@@ -65,10 +75,18 @@ def load(
     threads: int | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Translator:
-    """Open a model folder (or the one that comes with the package) for translating, with another folder's drafter.
+    """Open a model folder (or the one that comes with the package) for translating.
 
-    `threads` are those of native and onnx (default: all cores); `tell` hears what these could not do, and did eagerly.
+    `runtime` carries model calls out: native or onnx (processors), cuda-graph (CUDA), eager (PyTorch itself) or auto,
+    the fastest of them; `device` is cpu, cuda, cuda:1 and so on, or auto, a CUDA device where there is one;
+    `precision` is fp32, fp16, bf16 or fp64, with native or onnx fp32 or int8, or auto (fp16 by cuda-graph; int8
+    natively if weights are stored so; else fp32). `drafter` is another model folder with the same vocabulary, whose
+    drafter is to draft for this model. `threads` are those of native and onnx (default: all cores); `tell` hears what
+    these could not do, and did eagerly.
     """
+    for name, one in (("load", model), *([] if drafter is None else [("drafter", drafter)])):
+        if not isinstance(one, str | os.PathLike):
+            raise ModelFolderError(f"{name} expects the path of a model folder, found {shown(one)}.")
     path = bundled_folder() if str(model) == BUNDLED else Path(model)
     other = ModelFolder(drafter) if drafter is not None else None
     folder = ModelFolder(path)
@@ -82,6 +100,10 @@ def bundled_folder() -> Path:
 
 class Translator(LoadedModel):
     """A loaded model that reads and writes text."""
+
+    def __repr__(self) -> str:
+        by = f"{self.runner.name} in {self.runner.precision}"
+        return f"<Translator {str(self.folder.path)!r}, carried out by {by}, decoders: {', '.join(self.decoders)}>"
 
     def with_languages(self, source: str | None = None, target: str | None = None) -> Translator:
         """The same model for texts in other languages, with the same weights in memory; None leaves one as it is."""
@@ -194,7 +216,8 @@ class Translator(LoadedModel):
         A text is a line; one with line breaks in it is translated line by line, and keeps them. Of a model that reads
         sentences it is split into these, and what is too long for the model into parts, unless it is to be read
         `whole` (False: it is split in any case; with `drafts` never).
-        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `warn` hears of
+        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `trace` gives each
+        Translation of a list the steps that it came by, as its `trace` (a str has no room for one); `warn` hears of
         lines that were cut, counted from `first_line`; `watch` is shown the raw results of each group of lines;
         `drafts` are what the outputs may be like, a text or None for each, which makes greedy's output come faster
         (text-verify); `glossary` says what terms have to be called (docs/terminology.md): a file, pairs, or terms that
@@ -207,6 +230,8 @@ class Translator(LoadedModel):
             return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, whole=whole, **options)
         if drafts is not None:
             decoder = drafting_decoder(decoder)
+        if trace and isinstance(text, str):
+            raise OptionError("trace expects a list of texts, of which each result has one, found a single text.")
         batch = self.batch if batch is None else batch
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")

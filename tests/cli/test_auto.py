@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longstride.runtime import choosing
 from longstride.runtime.choosing import make_runner
 from tests.cli.conftest import Run, write_pairs
 from tests.decoding.test_draft_verify import write_drafted
@@ -39,6 +40,18 @@ def test_the_fastest_runtime_is_said_once_and_recorded(
         assert ran.code == 0, ran.err
         assert ran.err.count("Carried out by ") == (not asked)
         assert carried_out(record) == {(runtime, "fp32")}
+
+
+def test_who_chose_no_precision_hears_of_int8_where_floats_are_computed_natively(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["translate", "-m", model, *ON_A_PROCESSOR]
+    found = [run(*asked, *more, stdin=b"a b\n").err for more in ([], ["--precision", "fp32"], ["--runtime", "eager"])]
+    native = make_runner("cpu", "auto", "auto").name == "native"
+    there = native and choosing.fastest_precision("cpu", "native", "int8") == "int8"
+    assert ["(--precision int8 is usually faster)" in told for told in found] == [there, False, False]
+    monkeypatch.setattr(choosing, "_integers", lambda: False)
+    assert "faster" not in run(*asked, stdin=b"a b\n").err
 
 
 def test_another_model_is_run_alike(run: Run, model: Path, texts: list[Any], tmp_path: Path) -> None:

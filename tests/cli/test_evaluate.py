@@ -19,7 +19,7 @@ from longstride.tasks.translation import score_translations
 from longstride.verification import acceptance, step
 from tests.cli.conftest import Run, write_pairs
 from tests.decoding.test_draft_verify import write_drafted
-from tests.folders import LONGEST, write_folder
+from tests.folders import LONGEST, edit_config, write_folder
 
 
 @pytest.fixture
@@ -297,6 +297,43 @@ def test_exactness_is_measured_and_recorded(run: Run, model: Path, pairs: tuple[
     before = run(*command(model, pairs), *settings, "--exactness", "--json")  # as it was spelt before
     assert (before.code, before.out) == (0, ran.out)
     assert "`evaluate --exactness` is `longstride exactness` now" in before.err
+
+
+@pytest.mark.parametrize(("lengths", "kept"), [("1:2,6:3tree", {"tree": 3}), ("1:2", {"k": 2}), ("1:0", {"k": 4})])
+def test_exactness_is_of_what_drafts_where_nobody_names_it(
+    run: Run, pairs: tuple[Path, Path], tmp_path: Path, lengths: str, kept: dict[str, int]
+) -> None:
+    """Not of greedy search, the default of a model for which drafts do not pay; as the folder drafts for so many."""
+    model, file = write_drafted(tmp_path / "drafted"), tmp_path / "records.jsonl"
+    edit_config(model, "default_decoder", value="greedy")
+    edit_config(model, "decoders", "draft-verify", "defaults", value={"lengths": lengths})
+    ran = run(*command(model, pairs, "exactness"), "--batch", "7", "--record", file)
+    assert ran.code == 0, ran.err
+    (record,) = read_records([file])
+    assert isinstance(record, Exactness)
+    assert record.candidate == "draft-verify"
+    assert record.options == {"lengths": None, **kept}
+    assert (record.same_shape.sentences, record.same_shape.differing) == (7, 0)
+
+
+def test_exactness_needs_no_references(run: Run, model: Path, pairs: tuple[Path, Path], tmp_path: Path) -> None:
+    file, asked = tmp_path / "records.jsonl", ["--decoder", "copy-verify", "--record", tmp_path / "records.jsonl"]
+    compared = [run(*command(model, (pairs[0], one), "exactness"), *asked) for one in pairs]
+    alone = run("exactness", "-m", model, "-s", pairs[0], "--device", "cpu", *asked)
+    assert {(ran.code, ran.out) for ran in compared} == {(alone.code, alone.out)}
+    *_, record = read_records([file])
+    assert isinstance(record, Exactness)
+    assert record.same_shape.sentences == 7
+    assert len({one.workload.hash for one in read_records([file]) if isinstance(one, Exactness)}) == 3
+    for task, nothing in (("nothing", "--task expects"), ("translation", "found none")):
+        (tmp_path / "empty").write_text("")
+        asked = ["-s", tmp_path / "empty", "--task", task]
+        assert nothing in run("exactness", "-m", model, *asked, "--decoder", "copy-verify").error
+
+
+def test_exactness_of_a_model_that_drafts_nothing_is_refused(run: Run, model: Path, pairs: tuple[Path, Path]) -> None:
+    told = "expected a decoder that drafts and promises greedy's output, found greedy, beam; --decoder names one"
+    assert told in run(*command(model, pairs, "exactness")).error
 
 
 def test_a_broken_promise_fails_once_it_is_recorded(

@@ -48,12 +48,12 @@ print(json.dumps([codes, [name for name in json.loads(sys.argv[2]) if name in sy
 """
 
 
-def imported(commands: list[list[str]], among: tuple[str, ...], text: str = "") -> list[str]:
+def imported(commands: list[list[str]], among: tuple[str, ...], text: str = "", code: int = 0) -> list[str]:
     """Which of these modules commands have imported when they are done."""
     command = [sys.executable, "-c", CODE, json.dumps(commands), json.dumps(among)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, input=text)
     codes, found = json.loads(ran.stderr.splitlines()[-1])
-    assert set(codes) == {0}
+    assert set(codes) == {code}
     return list(found)
 
 
@@ -64,6 +64,23 @@ def test_the_version_waits_for_nothing() -> None:
 def test_help_waits_for_nothing() -> None:
     of_each = [[command, "--help"] for command in COMMANDS]
     assert imported([["--help"], *of_each, ["lattice", "build", "--help"]], HEAVY) == []
+
+
+def test_simple_mistakes_wait_for_nothing() -> None:
+    scored = ["-s", sys.executable, "-r", "missing"]
+    commands = [
+        ["translate", "-i", "missing"],
+        ["translate", "-i", "/"],
+        ["translate", "--glossary", "missing"],
+        ["translate", "--runtime", "gpu"],
+        ["translate", "--precision", "fp8"],
+        ["translate", "--set", "width"],
+        *([name, *given, "-m", "nope"] for name, given in (("translate", []), ("decoders", []), ("evaluate", scored))),
+        ["evaluate", *scored],
+        ["exactness", "-s", "missing"],
+        ["bulk", "missing", "out", "--runtime", "gpu"],
+    ]
+    assert imported(commands, HEAVY, code=2) == []
 
 
 def test_greedy_search_imports_nothing_of_other_systems_and_work() -> None:

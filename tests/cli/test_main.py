@@ -42,17 +42,55 @@ def test_every_command_and_option_explains_itself(run: Run, command: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("translate",), "An option of the decoder"),
+        (("evaluate",), "An option of the decoder"),
+        (("adapt",), "An option of adaptation"),
+        (("train",), "A field of the recipe"),
+        (("lattice", "build"), "An option of the tables"),
+        (("serve",), "A limit of the server"),
+    ],
+)
+def test_help_says_whose_options_are_set(run: Run, command: tuple[str, ...], told: str) -> None:
+    assert told in " ".join(run(*command, "--help").out.split())
+
+
+@pytest.mark.parametrize("command", [("shortlist",), ("lattice", "add")])
+def test_the_bundled_model_is_not_offered_where_it_is_refused(run: Run, command: tuple[str, ...]) -> None:
+    told = " ".join(run(*command, "--help").out.split())
+    assert "Model folder, or a run's folder. [required]" in told
+    assert "bundled" not in told
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("transalte",), "No such command 'transalte'. Did you mean 'translate'"),
         (("bench",), "Missing option '-s' / '--source'. See `longstride bench --help`."),
         (("lattice", "build", "--tabel", "x"), "No such option: --tabel"),
-        (("translate", "in.txt"), "Got unexpected extra argument(s) (in.txt): a file to read is named by -i FILE. See"),
+        (
+            ("translate", "README.md"),
+            "Got unexpected extra argument(s) (README.md): a file to read is named by -i FILE. See",
+        ),
+        (
+            ("translate", "Good morning (all)."),
+            "Got unexpected extra argument(s) (Good morning (all).): text comes on stdin: "
+            "`echo 'Good morning (all).' | longstride translate`; a file to read is named by -i FILE. See",
+        ),
+        (
+            ("translate", "Good", "a" * 100),
+            f"Got unexpected extra argument(s) (Good {'a' * 100}): text comes on stdin: `echo 'Good morning.' | longst",
+        ),
         (("decoders", "-m", "owner/name"), "owner/name: expected a model folder, found nothing; models are never down"),
         (("bench", "-s", "x", "-r", "y", "-o", "z", "--passes", "none"), "Invalid value for '--passes'"),
     ],
 )
-def test_a_misused_command_line_is_one_sentence(run: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_a_misused_command_line_is_one_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("one\n")
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(f"error: {told}")
@@ -174,7 +212,7 @@ def test_the_package_runs_as_a_module() -> None:
         [sys.executable, "-m", "longstride", "decoders", "-m", "nowhere"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == "error: nowhere: expected a model folder, found nothing.\n"
+    assert done.stderr.startswith("error: nowhere: expected a model folder, found nothing; models are never down")
     assert done.stdout == ""
 
 

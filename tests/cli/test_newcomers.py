@@ -14,7 +14,8 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["translate", "-m", "nowhere"], "nowhere: expected a model folder, found nothing."),
+        (["translate", "-m", "nowhere"], "nowhere: expected a model folder, found nothing; models are never down"),
+        (["translate", "-m", "/no/where"], "/no/where: expected a model folder, found nothing."),
         (["translate", "-m", "."], ".: expected a model folder, but it has no config.json."),
         (["translate", "-i", "nowhere"], "nowhere: expected a text file, found none."),
         (
@@ -38,7 +39,7 @@ BENCH = ["bench", "-s", "two", "-r", "two", "-o", "records.jsonl", "--device", "
         ([*BENCH, "--decoders", "nonsense"], "has no decoder 'nonsense'; it has greedy, beam, blockwise, "),
         ([*BENCH, "--peers", "nonsense"], "--peers expects hf, ctranslate2, hf-compiled or several with commas"),
         (["report", "missing.jsonl"], "missing.jsonl: expected a file of records, found: No such file or directory."),
-        (["report"], "benchmarks/results: expected files of records (*.jsonl), found none."),
+        (["report", "--check"], "(*.jsonl), found none; name files, or run it in a checkout."),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(

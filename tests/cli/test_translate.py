@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import longstride
+from longstride.cli.main import main
 from longstride.contract import Event, Trace
 from longstride.text.tokenizer import load_tokenizer, train_sentencepiece
 from tests.cli.conftest import Run
@@ -158,6 +161,20 @@ def test_a_trace_replays_to_the_text(run: Run, model: Path, tmp_path: Path, deco
             assert tokenizer.decode(Trace(tuple(events)).replay()) == text
             assert all(s["pieces"] == tokenizer.pieces(s["ids"]) for s in steps)
     assert ["trace" in line for line in written] == [bool(line.strip()) for line in LINES]
+
+
+def test_who_types_is_told_how(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person, terminal = os.openpty()
+    os.write(person, b"a b c\n\x04")
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert main(["translate", "-m", str(model), "--device", "cpu"]) == 0
+    os.close(person)
+    said = capsys.readouterr()
+    assert said.err.startswith("Type a line, Enter translates it; Ctrl-D ends.\n")
+    assert said.out == longstride.load(model, device="cpu").translate("a b c") + "\n"
 
 
 @pytest.mark.parametrize(

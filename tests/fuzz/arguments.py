@@ -17,7 +17,7 @@ from longstride.contract import Limits
 from longstride.distillation.options import DistillOptions
 from longstride.recipe import OBJECTIVES, Recipe
 from longstride.registry import DECODERS, PARTS
-from longstride.runtime.choosing import RUNTIMES
+from longstride.runtime.names import RUNTIMES
 from longstride.systems.lattice.build import BuildOptions
 from tests.fuzz import odd_paths, odd_text, spoiling, values
 from tests.fuzz.grammar import Command, Parameter

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import httpx
 import pytest
 
 from longstride.client import AsyncClient, Client, ServerError
-from longstride.contract import Trace
+from longstride.contract import InputError, Trace, WorkError
 from longstride.contract.trace import Event
 from longstride.serving.generate import line
 from longstride.translator import Translator
@@ -163,6 +164,33 @@ def test_clients_stream_and_hear_of_errors(served: Served, translator: Translato
                 [event async for event in client.stream(LINE, decoder="nothing")]
 
     asyncio.run(ask())
+
+
+def test_clients_say_where_no_server_is_and_refuse_what_is_no_text() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"  # where nobody listens
+
+    async def ask(client: AsyncClient) -> None:
+        async with client:
+            await client.translate("a", "en", "de")
+
+    with Client(address, trust_env=False) as client:
+        told = rf"^{address}: no server answers \(.*\); `longstride serve` starts one\.$"
+        for asking in (
+            lambda: client.translate("a", "en", "de"),
+            lambda: client.generate(["a"]),
+            lambda: list(client.stream("a")),
+            lambda: client.get("/ready"),
+            lambda: asyncio.run(ask(AsyncClient(address, trust_env=False))),
+        ):
+            with pytest.raises(WorkError, match=told):
+                asking()
+        for wrong in (None, 5, b"a", ["a", None]):
+            with pytest.raises(InputError, match=r"^Expected a text or several to translate, found "):
+                client.translate(wrong, "en", "de")  # type: ignore[call-overload]
+            with pytest.raises(InputError, match=r"^Expected a text or several to translate, found "):
+                client.generate(wrong)  # type: ignore[arg-type]
 
 
 def test_no_sign_within_a_text_ends_an_event() -> None:

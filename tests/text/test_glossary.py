@@ -120,6 +120,6 @@ def test_what_is_no_glossary_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.tsv").write_text("# nothing\n")
     with pytest.raises(InputError, match=r"empty.tsv: expected a glossary, found no term in it.$"):
         Glossary.read(tmp_path / "empty.tsv")
-    for wrong in ([("a", "b", "c")], {"a": 3}, [""]):
+    for wrong in ([("a", "b", "c")], {"a": 3}, [""], 5, b"a", [5]):
         with pytest.raises(OptionError, match=r"^A glossary expects"):
             Glossary.of(wrong)  # type: ignore[arg-type]

@@ -47,7 +47,13 @@ def adapt(
     updates: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Updates of training, instead of minutes.")
     ] = None,
-    set: shared.Set = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="An option of adaptation (docs/reference/options.md) as name=value; may be given several times.",
+        ),
+    ] = None,
     runtime: Annotated[
         str | None,
         typer.Option(help="What the result will be run by (default: cuda-graph on a GPU, native on a processor)."),

@@ -59,6 +59,8 @@ def bulk(
     Interrupted, the same command goes on with the shards that are left. Order and number of records are the input's.
     On a cluster, INPUT, the folder of OUTPUT and the model lie where every machine sees them under the same path.
     """
+    options = shared.settings(set)
+    shared.check_asked(model, drafter, runtime=runtime, precision=precision)
     from longstride.bulk.job import Job, ShardResult, Work
     from longstride.bulk.records import records_of
     from longstride.bulk.running import here, run
@@ -72,7 +74,6 @@ def bulk(
             )
     keep_what_is_read("OUTPUT", output, input)
     check_writable(output)
-    options = shared.settings(set)
     records = records_of(input, output, format, field, into)
     way = _cluster(cluster, workers, threads, device)
     model, drafter = _everywhere(model), _everywhere(drafter) if drafter is not None else None
@@ -112,7 +113,8 @@ def bulk(
         run(job, work, way or here, tries, tell)
         job.finish()
     if way is None:  # else each worker has its own
-        shared.say_report(translator, runtime=runtime, batch=translator.batch if batch is None else None)
+        many = translator.batch if batch is None else None
+        shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
 
 
 def _cluster(address: str | None, workers: int | None, threads: int | None, device: str) -> Cluster | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from rich.table import Table
 
 from longstride.cli.console import out
-from longstride.cli.options import Model, open_model
+from longstride.cli.options import Model, check_asked, open_model
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import fields
 
 
 def decoders(model: Model = BUNDLED) -> None:
     """Show the decoders of a model, their options and defaults."""
+    check_asked(model)
     from longstride.contract import Limits
     from longstride.registry import DECODERS, find
 

@@ -101,6 +101,8 @@ def evaluate(
     references, of the first. A table on a terminal, JSON otherwise: one object, or a list for --decoders, where
     differences are from greedy's if that is among them.
     """
+    options = shared.settings(set)
+    shared.check_asked(model, drafter, runtime=runtime, precision=precision, reads=[source, *reference])
     from longstride.bench.record_files import append_records
     from longstride.cli.evaluation import Analyses, evaluations, quality_record
     from longstride.cli.lineup import greedy_among, read_settings, settings_of
@@ -120,7 +122,7 @@ def evaluate(
     reference = [input_file(one) for one in reference]
     material = read_material(task, source, reference)
     translator = shared.open_model(model, runtime, precision, device, drafter, threads)
-    line_up = settings_of(translator, decoder, entries, shared.settings(set), name, output)
+    line_up = settings_of(translator, decoder, entries, options, name, output)
 
     def other(folder: str) -> Translator:
         return shared.open_model(folder, runtime, precision, device, None, threads)

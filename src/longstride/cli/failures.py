@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import traceback
 from contextlib import suppress
@@ -13,6 +14,8 @@ from longstride.contract import LongstrideError
 
 FAILED = 1
 MISUSED = 2
+SHORT = 80
+"""Characters of a text that errors show as it is"""
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """What PyTorch's allocators and others say, who have no exception of their own for it."""
 
@@ -69,17 +72,25 @@ def _misused(error: BaseException) -> int | None:
         return MISUSED
     command = getattr(getattr(error, "ctx", None), "command_path", "longstride")
     told = message().rstrip()
-    told += _named_by_an_option(error) if "unexpected extra argument" in told else ""
+    if "unexpected extra argument" in told:
+        told += _named_by_an_option(error, told.partition(" (")[2].removesuffix(")"))
     told += "" if told.endswith((".", "?")) else "."
     _say(f"{told} See `{command} --help`.")
     return MISUSED
 
 
-def _named_by_an_option(error: BaseException) -> str:
-    """That files to read are named by an option, where the command has one for it."""
-    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
-    options = {option for parameter in parameters for option in parameter.opts}
-    return next((f": a file to read is named by {option} FILE" for option in ("-i", "-s") if option in options), "")
+def _named_by_an_option(error: BaseException, given: str) -> str:
+    """That files to read are named by an option, where the command has one for it; and where text goes, if it is one
+    that was `given`."""
+    context = getattr(error, "ctx", None)
+    options = {option for one in getattr(getattr(context, "command", None), "params", ()) for option in one.opts}
+    named = next((option for option in ("-i", "-s") if option in options), None)
+    if named is None:
+        return ""
+    if getattr(context, "info_name", None) == "translate" and not os.path.lexists(given):
+        text = shlex.quote(given if len(given) <= SHORT else "Good morning.")
+        return f": text comes on stdin: `echo {text} | longstride translate`; a file to read is named by {named} FILE"
+    return f": a file to read is named by {named} FILE"
 
 
 def _say(text: str, error: bool = True) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from longstride.cli.console import Stages, commit, say
 from longstride.cli.lattice_inspect import TABLES, inspect, no_tables, recall
-from longstride.cli.options import Device, Model, Set, Source, model_path, not_nan, open_model, own_folder, settings
+from longstride.cli.options import Device, OwnModel, Source, model_path, not_nan, open_model, own_folder, settings
 from longstride.cli.streams import input_file, result_files, result_folder
 from longstride.contract import ModelFolderError, OptionError
 from longstride.contract.options import parse
@@ -44,7 +44,12 @@ def build(
         Path | None, typer.Option("-o", "--output", help="Folder for the tables; it translates by counts alone.")
     ] = None,
     drop_in: Annotated[bool, typer.Option("--drop-in", help="Put the tables into the model's folder instead.")] = False,
-    set: Set = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="An option of the tables as name=value (filter.max_tokens=100); may be given several times."
+        ),
+    ] = None,
     memory: Annotated[
         float,
         typer.Option(min=0, max=10**6, callback=not_nan, help="GiB that aligning may take for its probabilities."),
@@ -89,7 +94,7 @@ def build(
 @app.command()
 def add(
     tables: Annotated[str, typer.Argument(help="Folder of tables, or a model folder that has some.")],
-    model: Model,
+    model: OwnModel,
 ) -> None:
     """Put tables that are already built into a model's folder, replacing those it may have."""
     from longstride import model_folder

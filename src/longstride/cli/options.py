@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import say
-from longstride.contract import ModelFolderError, OptionError
+from longstride.cli.streams import check_file
+from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
 from longstride.contract.options import assignments
-from longstride.contract.suggestions import meant
+from longstride.runtime.names import AUTO, PRECISIONS, RUNTIMES, check_precision, check_runtime
+from longstride.text.missing import check_there
 
 if TYPE_CHECKING:
+    from longstride.contract import Runner
     from longstride.model_folder import ModelFolder
     from longstride.translator import Translator
     from longstride.verification.draft_policy import LengthFile
@@ -29,8 +32,8 @@ CACHE = "LONGSTRIDE_CACHE"
 Model = Annotated[
     str, typer.Option("-m", "--model", help="Model folder, or a run's folder; bundled: English to German.")
 ]
-RUNTIMES = ("auto", "native", "cuda-graph", "onnx", "eager")
-PRECISIONS = ("auto", "fp32", "fp16", "bf16", "fp64", "int8")
+OwnModel = Annotated[str, typer.Option("-m", "--model", help="Model folder, or a run's folder.")]
+"""One to put something into, which the bundled one is not"""
 
 
 def decoder_names() -> list[str]:
@@ -81,11 +84,17 @@ SourceLang = Annotated[
 TargetLang = Annotated[
     str | None, typer.Option("--target-lang", help="Language to translate to, as a multilingual model codes it.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", help="An option as name=value; may be given several times.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="An option of the decoder (`longstride decoders` shows them) as name=value; may be given several times.",
+    ),
+]
 Runtime = Annotated[
     str,
     typer.Option(
-        autocompletion=lambda: list(RUNTIMES),
+        autocompletion=lambda: [AUTO, *RUNTIMES],
         help="Carries model calls out: auto (the fastest); eager; native, onnx (processors); cuda-graph (CUDA).",
     ),
 ]
@@ -154,24 +163,30 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def say_report(*translators: Translator, runtime: str, batch: int | None = None) -> None:
+def say_report(*translators: Translator, runtime: str, precision: str | None = None, batch: int | None = None) -> None:
     """What the runners have to say of their work, when it is done; what `auto` was, first, and how many sentences were
-    decoded at once, where nobody had said."""
+    decoded at once, where nobody had said. Who asked for a `precision` for the sake of speed hears of a faster one."""
     many = "" if batch is None else f", {batch} sentences at a time"
     told: dict[str, None] = {}  # models that are carried out alike say so once
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
         if runtime == "auto":
             fast = runner.name in ("native", "cuda-graph")
             advice = "" if fast else " `longstride doctor` says what would be faster here."
-            told[f"Carried out by {runner.describe()}{many}.{advice}"] = None
+            told[f"Carried out by {runner.describe()}{_faster(runner, precision)}{many}.{advice}"] = None
         if report := runner.report():
             told[report] = None
     for line in told:
         say(line)
 
 
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-"""What Hugging Face calls a model: its owner and its name"""
+def _faster(runner: Runner, precision: str | None) -> str:
+    """That int8 is there, where nobody chose a precision and floats were computed natively."""
+    from longstride.runtime.choosing import fastest_precision
+
+    if precision != AUTO or (runner.name, runner.precision) != ("native", "fp32"):
+        return ""
+    there = fastest_precision("cpu", runner.name, "int8") == "int8"
+    return " (--precision int8 is usually faster)" if there else ""
 
 
 def model_path(model: str) -> Path:
@@ -179,14 +194,11 @@ def model_path(model: str) -> Path:
     from longstride.model_folder import resolve
     from longstride.translator import bundled_folder
 
-    if model != BUNDLED and not os.path.lexists(model) and (near := meant(model, [BUNDLED, *_folders_beside(model)])):
-        raise ModelFolderError(f"{model}: expected a model folder, found nothing{near}.")
-    if _HUB_NAME.fullmatch(model) and not os.path.lexists(os.path.dirname(model)):
-        raise ModelFolderError(
-            f"{model}: expected a model folder, found nothing; models are never downloaded: `longstride import` makes "
-            "a model folder of a Hugging Face folder on this machine."
-        )
-    return bundled_folder() if model == BUNDLED else resolve(model)
+    if model == BUNDLED:
+        return bundled_folder()
+    found = resolve(model)
+    check_there(found)
+    return found
 
 
 def own_folder(path: Path, what: str) -> ModelFolder:
@@ -199,15 +211,18 @@ def own_folder(path: Path, what: str) -> ModelFolder:
     return ModelFolder(path)
 
 
-def _folders_beside(path: str) -> list[str]:
-    """Model folders, and runs', in the folder in which this one was looked for, as they would be written there."""
-    place, _ = os.path.split(path)
-    try:
-        with os.scandir(place or ".") as entries:
-            folders = [os.path.join(place, entry.name) for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
-    return [one for one in folders if any(Path(one, there).exists() for there in ("config.json", "model"))]
+def check_asked(
+    *models: str | None, runtime: str = AUTO, precision: str = AUTO, reads: Sequence[Path | None] = ()
+) -> None:
+    """Refuse names that there are not, folders and files that are not there: at once, since importing PyTorch and
+    loading a model take seconds."""
+    check_runtime(runtime)
+    check_precision(precision, "--precision")
+    for model in models:
+        if model is not None and model != BUNDLED:
+            check_there(Path(model))
+    for file in reads:
+        check_file(file)
 
 
 def open_model(
@@ -224,9 +239,7 @@ def open_model(
     from longstride.runtime.graph_runner import check_threads
     from longstride.translator import load
 
-    if precision not in PRECISIONS:
-        near = meant(precision, PRECISIONS)
-        raise OptionError(f"--precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}{near}.")
+    check_precision(precision, "--precision")
     if threads is not None:
         check_threads(threads)
         torch.set_num_threads(threads)

@@ -41,7 +41,9 @@ def report(
 
     files = records or sorted(RECORDS.glob("*.jsonl"))
     if not files:
-        raise InputError(f"{RECORDS}: expected files of records (*.jsonl), found none.")
+        raise InputError(
+            f"{RECORDS}: expected files of records (*.jsonl), found none; name files, or run it in a checkout."
+        )
     found = read_records(input_file(file) for file in files)
     # Naming the results page itself, which has no marked places, leaves all others as they are.
     pages = [one for one in page or _pages(output) if one != output / PAGE]

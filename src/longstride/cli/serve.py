@@ -17,7 +17,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import out, say
 from longstride.cli.streams import is_standard
-from longstride.contract import ModelFolderError, OptionError, WorkError
+from longstride.contract import OptionError, WorkError
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ def _spec(
     from longstride.serving.models import ModelSpec, languages_of
 
     name, _, folder = model.rpartition("=")
-    if not shared.model_path(folder).exists():
-        raise ModelFolderError(f"{folder}: expected a model folder, found nothing.")
+    shared.model_path(folder)  # refuses one that is not there
     name = name or (BUNDLED if folder == BUNDLED else Path(folder).resolve().name)
     pair = languages_of(languages or ("en-de" if folder == BUNDLED else name))
     if pair is None or (languages is not None and "-".join(pair) != languages):
@@ -163,7 +162,7 @@ def _spec(
 
 def _opened(runtime: str, precision: str, device: str, drafter: str | None, threads: int | None, folder: str) -> Any:
     translator = shared.open_model(folder, runtime, precision, device, drafter, threads)
-    shared.say_report(translator, runtime=runtime)
+    shared.say_report(translator, runtime=runtime, precision=precision)
     return translator
 
 

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from longstride.cli.console import Stages, commit, say
-from longstride.cli.options import Device, Model, Source, model_path, own_folder
+from longstride.cli.options import Device, OwnModel, Source, model_path, own_folder
 from longstride.cli.streams import input_file
 from longstride.contract import ModelFolderError
 
 
 def shortlist(
-    model: Model,
+    model: OwnModel,
     source: Source,
     target: Annotated[
         Path,

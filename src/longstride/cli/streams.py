@@ -70,6 +70,14 @@ def input_file(path: Path | None) -> Path | None:
     return kept
 
 
+def check_file(path: Path | None) -> None:
+    """Refuse a file to read that is not there, or is a folder."""
+    if path is None or is_standard(path):
+        return
+    if not os.path.lexists(path) or os.path.isdir(path):
+        raise InputError(f"{path}: expected a text file, found {'a folder' if os.path.isdir(path) else 'none'}.")
+
+
 def result_files(*paths: Path | None) -> tuple[Path | None, ...]:
     """The files that results go to, `-` as standard output; what could not be written is refused before the work."""
     if _closed(sys.stdout, os.O_RDONLY):
@@ -125,10 +133,11 @@ class Lines:
     def __init__(self, path: Path | None, most: int) -> None:
         self.file = None if is_standard(path) else path
         self._most = most
-        if self.file is not None and not os.path.lexists(self.file):
-            raise InputError(f"{self.file}: expected a text file, found none.")
+        check_file(self.file)
         stream = standard_input() if self.file is None else None
         self._live = not is_regular(stream if self.file is None else self.file)
+        self.typed = stream is not None and stream.isatty()
+        """by a person, on a terminal"""
         if self.file is not None:
             lines: Iterable[str] = read_lines(self.file)
         elif self._live:

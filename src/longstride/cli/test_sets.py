@@ -70,14 +70,22 @@ def in_ids(
     return Workload.of(name, sources, references, detokenize, warmup, metrics, whole, eos, own_endings)
 
 
-def read_material(task: str, source: Path, references: Sequence[Path]) -> Material:
-    """Read a test set as the task wants it; an empty one is refused."""
+def read_material(task: str, source: Path, references: Sequence[Path], scored: bool = True) -> Material:
+    """Read a test set as the task wants it; an empty one is refused. One that is not `scored` may lack references."""
     if task not in TASKS:
         raise OptionError(f"--task expects {', '.join(list(TASKS)[:-1])} or {list(TASKS)[-1]}, found {task!r}.")
-    found = TASKS[task](source, references)
+    found = TASKS[task](source, references) if references or scored else _unscored(source)
     if not found.pairs:
         raise InputError(f"{source}: expected at least one sentence to translate, found none.")
     return found
+
+
+def _unscored(source: Path) -> Material:
+    """Sentences with empty references."""
+    from longstride.text.corpus import read_lines
+
+    pairs = [(line, "") for line in read_lines(source)]
+    return Material(pairs, [""] * len(pairs), lambda outputs: [], lambda places: ())
 
 
 def _translations(source: Path, references: Sequence[Path]) -> Material:

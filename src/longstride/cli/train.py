@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import commit, err, say
-from longstride.cli.options import Device, Set, settings
+from longstride.cli.options import Device, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import record_file, result_folder
 from longstride.cli.threads import let_threads_rest
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a YAML file.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the run; the model comes to be in it.")],
-    set: Set = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A field of the recipe (docs/reference/options.md) as name=value; may be given several times."
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on from the newest checkpoint, if there is one, with the recipe it has."),

@@ -83,11 +83,6 @@ def translate(
     Lines of a pipe or terminal are answered as they come. An output file is written whole or not at all, unless
     --resume is given.
     """
-    import_torch()
-    from longstride.cli.tracing import TraceTeller
-    from longstride.model_folder import ModelFolder
-    from longstride.translator import drafting_decoder
-
     output = None if is_standard(output) else output
     if resume and output is None:
         raise OptionError("--resume expects --output FILE beside it, found none.")
@@ -96,6 +91,13 @@ def translate(
     check_writable(output, trace)
     keep_what_is_read("--trace", trace, input, drafts, glossary)
     options = shared.settings(set)
+    reads = (input, drafts, glossary)
+    shared.check_asked(model, drafter, runtime=runtime, precision=precision, reads=reads)
+    import_torch()
+    from longstride.cli.tracing import TraceTeller
+    from longstride.model_folder import ModelFolder
+    from longstride.translator import drafting_decoder
+
     if drafts is not None:
         decoder = drafting_decoder(decoder)
     lines = Lines(input, (batch or USUAL) * TABLES)
@@ -109,6 +111,8 @@ def translate(
     work = _Work(translator, decoder, options, size, as_json, trace is not None, teller)
     work.drafts, work.glossary, work.whole = drafted, terms, whole
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
+    if lines.typed and not resume:  # which waits for many lines
+        say("Type a line, Enter translates it; Ctrl-D ends.")
     with _progress(lines, output) as work.shown:
         if resume and output is not None:
             made_by = {
@@ -130,7 +134,8 @@ def translate(
             _streamed(work, lines, output, trace)
     if teller is not None:
         teller.summary(work.calls)
-    shared.say_report(translator, runtime=runtime, batch=size if batch is None and work.done > 1 else None)
+    many = size if batch is None and work.done > 1 else None
+    shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
 
 
 @dataclass

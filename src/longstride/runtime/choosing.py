@@ -10,14 +10,11 @@ from typing import cast
 import torch
 
 from longstride.contract import OptionError, Precision, Runner
-from longstride.contract.suggestions import meant
 from longstride.runtime.eager import EagerRunner
+from longstride.runtime.names import AUTO, check_precision, check_runtime
 
-RUNTIMES = ("eager", "native", "onnx", "cuda-graph")
 PROCESSORS = ("native", "onnx")
 """Those that build graphs for processors, in fp32 or int8."""
-AUTO = "auto"
-"""The fastest that there is here."""
 
 
 def make_runner(
@@ -30,11 +27,8 @@ def make_runner(
 ) -> Runner:
     """A runner by name; `auto` takes a CUDA device where there is one and the runtime can use it, the fastest runtime
     there, and the precision that suits both and what the weights are `stored` in."""
-    if runtime not in (AUTO, *RUNTIMES):
-        near, there = meant(runtime, (AUTO, *RUNTIMES)), ", ".join(RUNTIMES)
-        raise OptionError(f"There is no runtime {runtime!r}{near} in this version; there are auto, {there}.")
-    if precision not in (AUTO, "fp64", "fp32", "fp16", "bf16", "int8"):
-        raise OptionError(f"precision expects auto, fp32, fp16, bf16, fp64 or int8, found {precision!r}.")
+    check_runtime(runtime)
+    check_precision(precision)
     chosen = runtime == AUTO
     if chosen:
         runtime = fastest_runtime(device, precision)

@@ -141,6 +141,8 @@ class Glossary:
             return given
         if isinstance(given, str | os.PathLike):
             return Glossary.read(given)
+        if not isinstance(given, Iterable) or isinstance(given, bytes):
+            raise OptionError(f"A glossary expects a file, pairs of texts or terms, found {shown(given)}.")
         pairs = list(given.items()) if isinstance(given, Mapping) else [_pair(one) for one in given]
         for source, target in pairs:
             if not isinstance(source, str) or not isinstance(target, str | None):
@@ -209,6 +211,6 @@ Given = Glossary | str | os.PathLike[str] | Mapping[str, str | None] | Sequence[
 def _pair(one: str | Sequence[str]) -> tuple[str, str | None]:
     if isinstance(one, str):
         return one, None
-    if len(one) != 2:
+    if not isinstance(one, Sequence) or len(one) != 2:
         raise OptionError(f"A glossary expects a term, or a term and its translation, found {shown(one)}.")
     return one[0], one[1]

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import Limits, ModelFolderError, OptionError, SpecialIds
+from longstride.contract import InputError, Limits, ModelFolderError, OptionError, SpecialIds
+from longstride.contract.options import shown
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
@@ -221,6 +222,9 @@ def from_transformers(
     They are saved to a temporary folder, which goes when the translator does. Outputs are not compared here: that is
     what `longstride import` does. `tell` hears what a person ought to know of how the model will generate.
     """
+    for name, one in (("model", model), ("tokenizer", tokenizer)):
+        if not hasattr(one, "save_pretrained"):
+            raise InputError(f"from_transformers expects a {name} of transformers, found {shown(one)}.")
     home = tempfile.TemporaryDirectory(prefix="longstride-")
     theirs, ours = Path(home.name) / "hf", Path(home.name) / "model"
     model.save_pretrained(theirs)
