@@ -48,7 +48,7 @@ def _asked(text: str | Sequence[str], source: str, target: str, options: dict[st
 def _texts(text: object) -> str | list[str]:
     if isinstance(text, str):
         return text
-    texts = list(text) if isinstance(text, Iterable) else [text]
+    texts: list[Any] = list(text) if isinstance(text, Iterable) else [text]
     if not all(isinstance(one, str) for one in texts):
         raise InputError(f"Expected a text or several to translate, found {shown(text)}.")
     return texts

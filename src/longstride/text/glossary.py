@@ -141,7 +141,7 @@ class Glossary:
             return given
         if isinstance(given, str | os.PathLike):
             return Glossary.read(given)
-        if not isinstance(given, Iterable) or isinstance(given, bytes):
+        if not isinstance(given, Iterable):
             raise OptionError(f"A glossary expects a file, pairs of texts or terms, found {shown(given)}.")
         pairs = list(given.items()) if isinstance(given, Mapping) else [_pair(one) for one in given]
         for source, target in pairs:
