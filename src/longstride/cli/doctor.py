@@ -199,10 +199,16 @@ def _advice(findings: list[Finding]) -> list[str]:
     """What to install, and what to use."""
     import torch
 
+    from longstride.runtime.native.building import LIBRARIES
+    from longstride.runtime.native.library import missed
+    from longstride.runtime.processor import this_processor
+
     states = {(one.runtime, one.precision): one.state for one in findings}
     lines = []
     if states.get(("native", "fp32")) == ABSENT:
         lines.append("To go several times faster here, have the runtime native built: see above.")
+    if states.get(("native", "fp32")) == OK and (told := missed(LIBRARIES, this_processor())):
+        lines.append(told)
     if states.get(("onnx", "fp32")) == ABSENT:
         lines.append("For the runtime onnx: pip install 'longstride[onnx]'.")
     if torch.version.cuda is not None and not torch.cuda.is_available():

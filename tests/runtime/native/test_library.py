@@ -11,7 +11,7 @@ import torch
 
 from longstride.runtime.native import building
 from longstride.runtime.native.building import X86, build, library_name, noted, variants
-from longstride.runtime.native.library import FORCED, NoLibraryError, NotBuiltError, chosen, load
+from longstride.runtime.native.library import FORCED, NoLibraryError, NotBuiltError, chosen, load, missed
 from longstride.runtime.processor import Processor
 from tests.runtime.native.conftest import RUNNABLE, THIS, forget
 from tests.runtime.native.harness import needs_library
@@ -125,6 +125,17 @@ def test_the_best_that_a_processor_can_run(flags: frozenset[str], name: str, tmp
         chosen(tmp_path, Processor("x86_64", frozenset({"sse2"})))
     with pytest.raises(NoLibraryError, match="amy was asked for"):
         chosen(tmp_path, Processor("x86_64", flags), "amy")
+
+
+def test_a_better_library_that_was_not_built_is_told(tmp_path: Path) -> None:
+    processor = Processor("x86_64", X86[2].needs)
+    note = {"fingerprint": building.fingerprint(), "built": ["avx2"], "failed": {"amx": "no", "avx512": "it timed out"}}
+    (tmp_path / building.NOTE).write_text(json.dumps(note))
+    told = missed(tmp_path, processor)
+    assert told is not None
+    assert "uses native-avx2.so, as its library for avx512 was not built (it timed out): run `make native`" in told
+    (tmp_path / building.NOTE).write_text(json.dumps(note | {"built": ["avx512", "avx2"]}))
+    assert missed(tmp_path, processor) is None
 
 
 @pytest.mark.parametrize("note", ["", "[]", "{}", '{"built": 1}'])

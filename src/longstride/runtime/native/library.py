@@ -56,6 +56,21 @@ def chosen(folder: Path, processor: Processor, forced: str = "", source: Path = 
     )
 
 
+def missed(folder: Path, processor: Processor) -> str | None:
+    """That a better library than the one in use was to be built and was not, and why, in a sentence."""
+    failed = noted(folder).get("failed")
+    used = chosen(folder, processor)
+    for one in variants(processor.machine):
+        if library_name(one.name) == used.name:
+            return None
+        if one.needs <= processor.flags and isinstance(failed, dict) and one.name in failed:
+            return (
+                f"The runtime native uses {used.name}, as its library for {one.name} was not built "
+                f"({failed[one.name]}): run `make native` in a checkout, or install longstride again."
+            )
+    return None
+
+
 def load(path: Path) -> ctypes.CDLL:
     """The library at this path."""
     try:
