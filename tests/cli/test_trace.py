@@ -214,7 +214,7 @@ def test_copy_verify_says_what_greedy_says(run: Run, model: Path) -> None:
         ("suffix=0", "suffix expects a whole number from 1 to 1024, found 0."),
         (
             "width=3",
-            "The decoder copy-verify has no option 'width'; its options are accept, adaptive, k, lengths, min_block,",
+            "The decoder copy-verify has no option 'width' (the decoders beam, draft-beam, interleaved have width: --d",
         ),
     ],
 )
