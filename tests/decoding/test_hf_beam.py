@@ -27,7 +27,7 @@ pytest.importorskip("transformers")
 
 from tests.nn.test_families import family
 
-SENTENCES = int(os.environ.get("LONGSTRIDE_HF_SENTENCES", "120"))
+SENTENCES = int(os.environ.get("LONGSTRIDE_HF_SENTENCES", "72"))
 """How many are compared in all; a thousand take a minute."""
 ROWS, CLOSE = 4, 2e-6
 START = {"bart": 2, "t5": 0, "m2m100": EOS}
