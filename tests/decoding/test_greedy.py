@@ -67,7 +67,8 @@ def test_a_row_does_not_depend_on_its_place(precision, seed):
     longest = source.longest
     shuffled = Source(source.ids[order], source.lengths[order])
     assert shuffled.longest == longest
-    straight, mixed = decoder.decode(source), decoder.decode(shuffled)
+    limits = Limits(max_ratio=1, max_extra=4)
+    straight, mixed = decoder.decode(source, limits), decoder.decode(shuffled, limits)
     for place, row in enumerate(order.tolist()):
         assert mixed.hypotheses[place] == straight.hypotheses[row]
 
@@ -75,8 +76,9 @@ def test_a_row_does_not_depend_on_its_place(precision, seed):
 def test_slots_are_given_to_the_next_sentence():
     decoder = Greedy(tiny_model(3), EagerRunner(precision="fp64"))
     source = random_source(13, 6, seed=3)
-    wide = decoder.decode(source)
-    narrow = decoder.decode(source, capacity=2)
+    limits = Limits(max_ratio=1, max_extra=4)
+    wide = decoder.decode(source, limits)
+    narrow = decoder.decode(source, limits, capacity=2)
     assert narrow.tokens == wide.tokens
     assert narrow.iterations > wide.iterations
 

@@ -49,7 +49,8 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     for path in tracked():
         if path.suffix in TEXTS:
             text = path.read_text(encoding="utf-8")
-            found += [f"{name(path)}: {place}" for place in MACHINE_PATHS if re.search(rf"(?<![\w.~>)-]){place}", text)]
+            named = [place for place in MACHINE_PATHS if place in text]  # seldom, and found a hundred times sooner
+            found += [f"{name(path)}: {place}" for place in named if re.search(rf"(?<![\w.~>)-]){place}", text)]
     assert not found
 
 

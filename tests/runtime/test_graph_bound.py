@@ -161,8 +161,8 @@ def decoders(runner: Any, seed: int) -> list[Decoder]:
 def test_sentences_one_after_the_other_give_what_each_gives_first(graphs: Graphs, precision: Any) -> None:
     """All of one length, so that each finds the table of the one before."""
     generator = torch.Generator().manual_seed(1)
-    sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(3)]
-    limits = Limits(max_length=20)
+    sources = [Source.of([[*torch.randint(5, 11, (4,), generator=generator).tolist(), EOS]]) for _ in range(2)]
+    limits = Limits(max_length=12)
     kept = decoders(graphs(precision, 1, tell=refuse), 2)
     for one in range(len(kept)):
         for source in sources:
