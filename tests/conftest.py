@@ -17,6 +17,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -66,3 +68,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Give PyTorch back the threads that it had: a command that sets them sets them for the process.
+
+    Each worker has one core. With a thread more for every product, tests of tiny models took up to ten times as long,
+    from the first that ran `longstride demo` to the last.
+    """
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch is not None else None
+    try:
+        return (yield)
+    finally:
+        if torch is not None and torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
