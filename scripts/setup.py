@@ -56,6 +56,7 @@ def main() -> None:
     say("installing longstride and the pinned packages")
     pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", "-e", ".[dev]")
     build_native()
+    translate_once()
     STAMP.write_text(fingerprint)
     say(f"ready: .venv/ with {described(build_of_torch())}")
 
@@ -162,6 +163,13 @@ def build_native(anyway: bool = False) -> None:
         say(f"native {name} was not built: {reason}")
 
 
+def translate_once() -> None:
+    """So that what every command imports is compiled by now, and a person's first one is as quick as any."""
+    compiled = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [str(PYTHON), "-m", "longstride", "translate"]
+    subprocess.run(command, input=b"Good morning.", env=compiled, capture_output=True, check=False)
+
+
 def works(*arguments: str) -> bool:
     """Whether the environment's Python carries these arguments out."""
     return (
@@ -170,7 +178,12 @@ def works(*arguments: str) -> bool:
 
 
 def pip(*arguments: str, capture: bool = False) -> str:
-    """Run the environment's pip; its own message is the explanation when it fails."""
+    """Run the environment's pip; its own message is the explanation when it fails.
+
+    Python compiles a module when it is first imported; pip would compile all, most of which nobody imports.
+    """
+    if arguments[0] == "install":
+        arguments = ("install", "--no-compile", *arguments[1:])
     # Errors only: warnings about a person's own pip configuration are not ours to show.
     command = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE if capture else None, text=True, check=False)
