@@ -165,7 +165,7 @@ def build_native(anyway: bool = False) -> None:
 
 def translate_once() -> None:
     """So that what every command imports is compiled by now, and a person's first one is as quick as any."""
-    compiled = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    compiled = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "LONGSTRIDE_CACHE": ""}
     command = [str(PYTHON), "-m", "longstride", "translate"]
     subprocess.run(command, input=b"Good morning.", env=compiled, capture_output=True, check=False)
 

@@ -74,7 +74,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol() -> Iterator[None]:
     """Give PyTorch back the threads that it had: a command that sets them sets them for the process.
 
-    Each worker has one core. With a thread more for every product, tests of tiny models took up to ten times as long,
+    Each worker has one core. With a thread more for every product, tests of tiny models took up to seven times as long,
     from the first that ran `longstride demo` to the last.
     """
     torch = sys.modules.get("torch")
