@@ -27,7 +27,7 @@ from longstride.translator import load
 from tests.models import tiny_model
 
 ROOT = Path(__file__).resolve().parents[1]
-PIPELINES = ("all.yaml", "half-hour.yaml", "family.yaml", "pipeline.yaml")
+PIPELINES = ("all.yaml", "half-hour.yaml", "family.yaml", "longer.yaml", "pipeline.yaml")
 RECIPES = sorted(path for path in (ROOT / "recipes").rglob("*.yaml") if path.name not in PIPELINES)
 
 

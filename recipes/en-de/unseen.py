@@ -1,10 +1,12 @@
-"""Sentences that a teacher never saw, out of those that it did: unseen.py SOURCE TARGET [--seed N].
+"""Sentences that a teacher never saw, out of those that it did: unseen.py SOURCE TARGET [--asked FILE] [--seed N].
 
 Where there is no more text to distil, there are more sentences in it. One with several clauses gives two: a clause by
 itself, and what is left without it, each written as a sentence. What a teacher says to them is new to its student:
 
     python recipes/en-de/unseen.py data/en-de/train.en.xz data/en-de/unseen.en
     longstride distill -m runs/en-de/teacher -i data/en-de/unseen.en -o data/en-de/distilled-unseen --precision fp16
+
+With --asked, lines that were put to a teacher already, the lines of SOURCE that are none of them come first.
 """
 
 from __future__ import annotations
@@ -43,14 +45,24 @@ def sentences(lines: Iterable[str], seed: int) -> Iterator[str]:
     yield from fresh
 
 
+def further(lines: Iterable[str], asked: Iterable[str], seed: int) -> Iterator[str]:
+    """The lines that no teacher was asked for yet, each once, and then the sentences."""
+    lines, known = list(lines), set(asked)
+    yield from dict.fromkeys(line for line in lines if line not in known)
+    yield from sentences(lines, seed)
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
+    parser.add_argument("--asked", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    write_lines(asked.target, sentences(read_lines(asked.source), asked.seed))
+    told = parser.parse_args()
+    lines = read_lines(told.source)
+    made = sentences(lines, told.seed) if told.asked is None else further(lines, read_lines(told.asked), told.seed)
+    write_lines(told.target, made)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ binarized corpus) it makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -163,7 +163,7 @@ def run(
     if recipe.warm_start:
         freeze(model, recipe.training.freeze)
         parts = {name: part for name, part in kind.parts(model).items() if name not in base or _trained(part.module)}
-        _warm_start(parts, recipe.warm_start, tokenizer, tell)
+        _warm_start(parts, kind.decoders, recipe.warm_start, tokenizer, tell)
         if said := kind.begun(model):
             tell.message(said)
     batches = TokenBatches(train, recipe.data.batches)
@@ -325,20 +325,30 @@ def _trained(module: nn.Module) -> bool:
     return any(weight.requires_grad for weight in module.parameters())
 
 
-def _warm_start(parts: dict[str, Part], path: str, tokenizer: Tokenizer, tell: Reporter) -> None:
-    """Copy the weights of every part that the other folder has too; what is counted, not learnt, stays as it is."""
-    found = _loaded(path, tokenizer)
-    shared = [name for name in parts if name in found and any(True for _ in parts[name].module.parameters())]
+def _warm_start(
+    parts: dict[str, Part], decoders: Sequence[str], path: str, tokenizer: Tokenizer, tell: Reporter
+) -> None:
+    """Copy the weights of every part that the other folder has too; what is counted, not learnt, stays as it is.
+
+    Of a folder that offers one of the decoders trained here, a part is what plays its role there: a folder of a family
+    holds several Transformers, and `model` is but one of them.
+    """
+    found, there = _loaded(path, tokenizer), ModelFolder(resolve(path)).decoders
+    played = next((there[name].parts for name in decoders if name in there), {})
+    given = {role: played.get(role, role) for role in parts}
+    shared = [role for role in parts if given[role] in found and any(True for _ in parts[role].module.parameters())]
     if not shared:
         raise OptionError(f"{path}: expected one of the parts {', '.join(parts)} to start from, found none.")
-    for name in shared:
-        module, state = parts[name].module, found[name].state_dict()
-        additions = PARTS[parts[name].kind].additions
+    for role in shared:
+        module, state = parts[role].module, found[given[role]].state_dict()
+        additions = PARTS[parts[role].kind].additions
         absent = [each for each in module.state_dict() if each not in state]
         new = [each for each in absent if any(fnmatchcase(each, addition) for addition in additions)]
         report = warm_start(module, state, allow_missing=new)
         anew = f", {', '.join(report.missing)} begun anew" if report.missing else ""
-        tell.message(f"Warm start of {name!r} from {path}: {len(report.copied)} weights copied{anew}.")
+        tell.message(
+            f"Warm start of {role!r} from {given[role]!r} of {path}: {len(report.copied)} weights copied{anew}."
+        )
 
 
 def _validators(recipe: Recipe, tokenizer: Tokenizer, longest: int, device: torch.device) -> list[Validator]:

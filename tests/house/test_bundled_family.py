@@ -91,19 +91,14 @@ def carry_out(command: str, patch: pytest.MonkeyPatch) -> None:
     runpy.run_path(words[0], run_name="__main__")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
-    """Everything up to the card, except what reads a clock."""
-    folder = tmp_path_factory.mktemp("data")
-    texts(folder)
-    names = ("work", "distilled", "debates", "everyday")
+def carry_out_all(name: str, folder: Path, changes: dict[str, str]) -> None:
+    """A pipeline of the family, except what reads a clock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        here = {name: str(folder / name) for name in names}
-        small = {"ending": "", "copies": "20", "pieces": "600", "runtime": "eager", "precision": "fp32"}
+        here = {name: str(folder / name) for name in ("work", "distilled", "debates", "everyday")}
         decoding = "--runtime eager --precision fp32 --set max_length=4"
-        found = pipeline.read_pipeline(HERE / "family.yaml", {**here, **small, "decoding": decoding})
-        for stage in found.stages:
+        small = {"ending": "", "copies": "20", "decoding": decoding}
+        for stage in pipeline.read_pipeline(HERE / name, {**here, **small, **changes}).stages:
             if stage.name.startswith("bench"):
                 continue
             missing = [path for path in stage.inputs if not Path(path).exists()]
@@ -112,9 +107,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
                 carry_out(command, patch)
             missing = [path for path in stage.outputs if not Path(path).exists()]
             assert not missing, f"{stage.name}: {missing}"
-            if stage.name == "own":  # four updates teach it nothing that would be worth learning
+            if stage.name in ("own", "taught"):  # four updates teach a model nothing that would be worth learning
                 for path, side in zip(stage.outputs, ("src", "tgt"), strict=True):
                     shutil.copyfile(folder / "distilled" / f"train.{side}", path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> GraphValue:
+    """Everything up to the card."""
+    folder = tmp_path_factory.mktemp("data")
+    texts(folder)
+    carry_out_all("family.yaml", folder, {"pieces": "600", "runtime": "eager", "precision": "fp32"})
     return GraphValue(folder / "work")
 
 
@@ -228,6 +231,38 @@ def test_scores_that_a_new_part_has_no_bearing_on_are_still_told(made: Any, tmp_
     assert {one.candidate for one in card._own(again, ModelFolder(made.bundle))} == {*assemble.DECODERS} - {
         "draft-verify"
     }
+
+
+def test_the_family_is_trained_on(made: Any) -> None:
+    """Its verifier by more text, encoder too; each of the others begins as it was, reads the new encoder, and they make
+    one folder again."""
+    folder = made.work.parent
+    shutil.copyfile(folder / "distilled" / "train.src", folder / "debates" / "train.en")
+    with (folder / "debates" / "train.en").open("a") as file:
+        file.write("seven hundred and two, one by one by one, are seven hundred and four\n")
+    on = folder / "on"
+    still = f"--set warm_start={on}/begun/family --set training.schedule.peak=1e-12"
+    changes = {"work": str(on), "family": str(made.bundle), "teacher": str(made.work / "verifier"), "fitted": still}
+    carry_out_all("longer.yaml", folder, {**changes, "scoring": "--runtime eager --precision fp32"})
+    further = list(read_lines(on / "further.en"))
+    assert further[0].startswith("seven hundred and two, one"), "lines that no teacher was asked for come first"
+    assert not {*further} & {*read_lines(folder / "distilled" / "train.src")}
+    assert json.loads((on / "distilled" / "mix.json").read_text())["pairs"]["distilled"] == 500
+    old, begun = (load(one, device="cpu") for one in (made.bundle, on / "begun" / "family"))
+    new = load(on / "verifier" / "model", device="cpu").part("model").state_dict()
+    for name in ("interleaved", "scorer", "drafter"):
+        states = [one.part(name).state_dict() for one in (old, begun)]
+        lent = [key for key in states[0] if key.startswith(assemble.ENCODER)]
+        assert lent
+        for key, weight in states[1].items():
+            assert torch.equal(weight, new[key] if key in lent else states[0][key]), key
+    for name in ("heads", "drafter", "interleaved", "scorer"):
+        place = assemble.LAYOUT[name]
+        trained = load(on / place.run / "model", device="cpu").part(place.part).state_dict()
+        for key, weight in begun.part(name).state_dict().items():
+            assert torch.allclose(trained[key], weight, atol=1e-3), f"{name}: {key}"
+    assemble.assemble(on, folder / "again", on / "records.jsonl")
+    assert load(folder / "again", device="cpu").decoders == old.decoders
 
 
 def test_what_is_too_large_is_refused(made: Any, tmp_path: Path) -> None:

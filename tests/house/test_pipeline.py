@@ -45,6 +45,7 @@ FILES = (
     "en-de/half-hour",
     "summaries/all",
     "bundled/en-de/family",
+    "bundled/en-de/longer",
     "super-resolution/all",
     "toy/pipeline",
 )

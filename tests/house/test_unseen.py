@@ -39,3 +39,8 @@ def test_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["unseen.py", str(seen), str(out), "--seed", "3"])
     unseen.main()
     assert list(read_lines(out)) == list(unseen.sentences(LINES, 3))
+
+
+def test_lines_that_no_teacher_was_asked_for_come_first() -> None:
+    made = list(unseen.further([*LINES, LINES[0]], LINES[1:], 3))
+    assert made == [LINES[0], *unseen.sentences(LINES, 3)]

@@ -1,10 +1,11 @@
 """Mix the corpus of bundled models: a teacher's translations of debates, people's of everyday sentences, copies.
 
-    mix.py OUT --distilled FOLDER --debates FOLDER --everyday FOLDER --examples FILE [--copies N]
-        [--tokenizer FILE --pieces N]
+    mix.py OUT --distilled FOLDER [FOLDER ...] --debates FOLDER --everyday FOLDER --examples FILE [--copies N]
+        [--tokenizer FILE --pieces N] [--plain]
 
 OUT/train.{en,de}.xz    every pair of --distilled (train.src, train.tgt), then one per English sentence of --everyday,
-                        then N that teach to copy what means the same in any language (copies.py), half of each kind
+                        then N that teach to copy what means the same in any language (copies.py), half of each kind;
+                        with --plain train.{en,de}: to compress a million pairs takes minutes
 OUT/valid.{en,de}       as many of each, from the validation sets of --debates and --everyday
 OUT/mix.json            what went in, by hash, and how many pairs of each; written last
 FILE                    a joint SentencePiece model, made of all but the copies, whose rare letters are left to bytes;
@@ -21,7 +22,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -63,24 +64,27 @@ def one_variant(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 def mix(
     out: Path,
-    distilled: Path,
+    distilled: Sequence[Path],
     debates: Path,
     everyday: Path,
     examples: Path,
     copies: int = 0,
     tokenizer: Path | None = None,
     pieces: int = 0,
+    plain: bool = False,
 ) -> dict[str, int]:
     """Write everything; how many pairs there are of each kind."""
     shown = {key(line.partition("\t")[0]) for line in read_lines(examples)}
     files = {
-        "distilled": (distilled / "train.src", distilled / "train.tgt"),
         "everyday": (text(everyday, "train.en"), text(everyday, "train.de")),
         "debates valid": (text(debates, "valid.en"), text(debates, "valid.de")),
         "everyday valid": (text(everyday, "valid.en"), text(everyday, "valid.de")),
     }
-    taught = {name: list(read_parallel(*files[name])) for name in ("distilled", "everyday")}
-    taught["everyday"] = list(one_variant(taught["everyday"]))
+    folders = [(folder / "train.src", folder / "train.tgt") for folder in distilled]
+    taught = {
+        "distilled": [pair for folder in folders for pair in read_parallel(*folder)],
+        "everyday": list(one_variant(read_parallel(*files["everyday"]))),
+    }
     taught = {name: [pair for pair in pairs if key(pair[0]) not in shown] for name, pairs in taught.items()}
     if tokenizer is not None:
         lines = (pair[place] for place in (0, 1) for pairs in taught.values() for pair in pairs)
@@ -88,13 +92,15 @@ def mix(
     taught["copies"] = list(
         chain.from_iterable(copying.copies(pairs, copies // len(taught)) for pairs in taught.values())
     )
-    held_out = [pair for name in list(files)[2:] for pair in islice(read_parallel(*files[name]), HELD_OUT)]
+    held_out = [pair for name in list(files)[1:] for pair in islice(read_parallel(*files[name]), HELD_OUT)]
     out.mkdir(parents=True, exist_ok=True)
+    ending = "" if plain else ".xz"
     for place, side in enumerate(("en", "de")):
         write_lines(out / f"valid.{side}", (pair[place] for pair in held_out))
-        write_lines(out / f"train.{side}.xz", (pair[place] for pairs in taught.values() for pair in pairs))
+        write_lines(out / f"train.{side}{ending}", (pair[place] for pairs in taught.values() for pair in pairs))
     counts = {name: len(pairs) for name, pairs in taught.items()}
-    hashes = {name: [file_sha256(path) for path in paths] for name, paths in files.items()}
+    read = {"distilled": [path for folder in folders for path in folder], **files}
+    hashes = {name: [file_sha256(path) for path in paths] for name, paths in read.items()}
     with written_whole(out / "mix.json") as temporary:
         told = {"pairs": counts, "valid": len(held_out), "sha256": hashes}
         temporary.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
@@ -105,8 +111,10 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    for name in ("distilled", "debates", "everyday", "examples"):
+    parser.add_argument("--distilled", type=Path, nargs="+", required=True)
+    for name in ("debates", "everyday", "examples"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--pieces", type=int, default=16_000)
