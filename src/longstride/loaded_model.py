@@ -132,7 +132,8 @@ class LoadedModel:
         made, limits = self.decoder(name, **options)
         if not isinstance(made, VerifyingDecoder):
             return made, limits
-        return made.without_slow_drafts(self._decoder_config(made.name).defaults.keys() - options.keys()), limits
+        unsaid = self._decoder_config(made.name).defaults.keys() - options.keys()
+        return self._kept(f"{name} (side by side)", options, lambda: (made.without_slow_drafts(unsaid), limits))
 
     def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
         """The same for a sentence by itself: where greedy search is the default and nobody named a decoder, its output

@@ -13,7 +13,7 @@ from longstride.contract import EOS, Feeds, GraphSpec, Limits, Program
 from longstride.engine.outputs import Outputs
 from longstride.nn import programs
 from longstride.runtime.eager import EagerRunner
-from longstride.runtime.processor import Processor
+from longstride.runtime.processor import Processor, this_processor
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.drafter import HeadsDrafter
 from longstride.systems.draft_verify.decoder import DraftVerify
@@ -181,6 +181,8 @@ def test_operators_are_tried_before_they_are_used(
     operators: Operators, narrow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the trial says, a step gives the same bits at any width; both ways are close to each other."""
+    if operators == ON_ARM and this_processor().saturates:
+        pytest.skip("weights have 8 bits on ARM, and sums of their products overflow on this processor")
     model = tiny_model(1, torch.float32, vocabulary=97, width=64, feed_forward=256, heads=4, longest=128)
     machine = "aarch64" if operators == ON_ARM else "x86_64"
     flags = frozenset({"avx2"}) if narrow else frozenset({"asimddp", "avx512_vnni"})

@@ -151,7 +151,7 @@ def _headline(columns: Columns, count: int) -> str:
     best, greedy = _best(columns), milliseconds(columns[GREEDY])
     if best == GREEDY:
         told = "No decoder that writes what greedy search writes was faster than it here: drafts pay where several "
-        told += "words take little longer than one (x86-64 with AVX2 or better, a GPU)"
+        told += "words take little longer than one (x86-64 with VNNI, a GPU)"
         if OTHER in columns:
             told += f". Greedy search was {milliseconds(columns[OTHER]) / greedy:.1f} times as fast as {OTHER}"
         return told + "."

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -63,29 +64,55 @@ class EncoderState:
         bias = None if self.bias is None else self.bias[rows]
         return EncoderState(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
-    def put(self, rows: Tensor | slice, other: EncoderState) -> None:
+    def put(self, rows: Places, other: EncoderState) -> None:
         """Write another memory, no wider than this, into the given rows. Columns beyond it keep an earlier sentence's
         keys and values: hidden, and finite."""
         width = other.visible.shape[1]
-        if (
-            isinstance(rows, slice)
-            and self.keys.device.type == "cpu"
-            and self.keys.dtype == other.keys.dtype == torch.float32
-        ):
-            # By numpy: PyTorch shares even so small a copy out among its threads, which then wait busily for more
-            # (milliseconds) on cores that the next model call needs; and its calls are what a short sentence waits for.
-            keys, values, visible = (one.numpy() for one in self.buffers[:3])
+        if _by_numpy(rows, self.keys, other.keys):
+            visible = self.visible.numpy()
             visible[rows, :width], visible[rows, width:] = other.visible.numpy(), False
             if self.bias is not None:
                 self.bias.numpy()[rows] = np.where(visible[rows], np.float32(0), -np.inf)[:, None, None]
-            keys[:, rows, :, :width], values[:, rows, :, :width] = other.keys.numpy(), other.values.numpy()
-            return
-        missing = self.visible.shape[1] - width
-        shown = F.pad(other.visible, (0, missing)) if missing else other.visible
-        self.visible[rows] = shown
-        if self.bias is not None:
-            self.bias[rows] = additive(shown[:, None, None], self.bias)
-        self.keys[:, rows, :, :width], self.values[:, rows, :, :width] = other.keys, other.values
+        else:
+            missing = self.visible.shape[1] - width
+            shown = F.pad(other.visible, (0, missing)) if missing else other.visible
+            self.visible[rows] = shown
+            if self.bias is not None:
+                self.bias[rows] = additive(shown[:, None, None], self.bias)
+        put_rows(self.keys[..., :width, :], rows, other.keys, 1)
+        put_rows(self.values[..., :width, :], rows, other.values, 1)
+
+
+Places = Tensor | NDArray[np.int64] | slice
+"""Rows of a table, which on a processor numpy writes unless they are a tensor"""
+
+
+def places(rows: Tensor, table: int, recorded: bool) -> Places:
+    """These rows of a table of so many, as they are written best.
+
+    By numpy, where that can be: PyTorch shares even so small a copy out among its threads, which then wait busily for
+    more (milliseconds) on cores that the next model call needs; and its calls are what a short sentence waits for. By a
+    slice, where that is all: copying to rows that have to be looked up takes several times as long. What is recorded is
+    PyTorch's.
+    """
+    if recorded:
+        return rows
+    return slice(None) if table == 1 else rows.numpy() if rows.device.type == "cpu" else rows
+
+
+def put_rows(there: Tensor, rows: Places, given: Tensor, dim: int = 0, of: Places = slice(None)) -> None:
+    """Rows of a tensor, counted along a dimension, become those `of` what is given (default: all of it)."""
+    before = (slice(None),) * dim
+    if _by_numpy(rows, there, given):
+        there.numpy()[(*before, rows)] = given.numpy()[(*before, of)]
+    else:
+        there[(*before, rows)] = given[(*before, of)].to(there.dtype)
+
+
+def _by_numpy(rows: Places, *tensors: Tensor) -> bool:
+    """It does not know bfloat16."""
+    known = all(one.device.type == "cpu" and one.dtype != torch.bfloat16 for one in tensors)
+    return known and not isinstance(rows, Tensor)
 
 
 class Cache:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, Program, Runner, Source
-from longstride.nn.cache import Cache, EncoderState
+from longstride.nn.cache import Cache, EncoderState, places, put_rows
 from longstride.nn.link import TREE_CANDIDATES
 from longstride.nn.programs import F32, I64, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
@@ -167,12 +167,11 @@ class ModelDrafter(Drafter):
         lone = len(state.mask_slots) == 1 and not self._runner.records
         given, program = (source.ids, source.lengths, states, columns), self._encode_source[states is not None]
         found, mask_slots = self._bound(state, program, given)() if lone else self._runner.call(program, *given)
-        # A slice where that is all: copying to rows that have to be looked up takes several times as long.
-        places: Any = slice(None) if lone else rows
-        state.memory.put(places, found)
-        state.mask_slots[places] = mask_slots
+        where = places(rows, len(state.mask_slots), self._runner.records)
+        state.memory.put(where, found)
+        put_rows(state.mask_slots, where, mask_slots)
         if self._chooser is not None:
-            state.listed[places] = self._chooser.choose(source.ids, source.lengths)
+            put_rows(state.listed, where, self._chooser.choose(source.ids, source.lengths))
 
     def resume(self, state: Any, rows: Tensor, source: Source, view: View) -> None:
         """Encode their sources, and catch up with all that is committed."""
