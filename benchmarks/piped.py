@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from datetime import date
 from pathlib import Path
 from time import perf_counter
 
+from longstride.bench.machine import describe_machine
 from longstride.text.corpus import read_lines
 
 CTRANSLATE2 = """
@@ -86,7 +86,7 @@ def main() -> None:
             first = outputs["longstride"]
             differ = sum(one != other for one, other in zip(outputs[name], first, strict=False))
             told = {
-                "date": str(date.today()), "processor": platform.machine(), "threads": o.threads,
+                "date": str(date.today()), "processor": describe_machine().cpu, "threads": o.threads,
                 "model": o.model, "text": o.lines.name, "lines": len(outputs[name]), "way": name,
                 "seconds": round(seconds, 2), "lines_per_second": round(len(given) / seconds, 1), "differ": differ,
             }  # fmt: skip
