@@ -69,18 +69,18 @@ class EncoderState:
         keys and values: hidden, and finite."""
         width = other.visible.shape[1]
         if _by_numpy(rows, self.keys, other.keys):
-            visible = self.visible.numpy()
+            keys, values, visible = (one.numpy() for one in self.buffers[:3])
             visible[rows, :width], visible[rows, width:] = other.visible.numpy(), False
             if self.bias is not None:
                 self.bias.numpy()[rows] = np.where(visible[rows], np.float32(0), -np.inf)[:, None, None]
-        else:
-            missing = self.visible.shape[1] - width
-            shown = F.pad(other.visible, (0, missing)) if missing else other.visible
-            self.visible[rows] = shown
-            if self.bias is not None:
-                self.bias[rows] = additive(shown[:, None, None], self.bias)
-        put_rows(self.keys[..., :width, :], rows, other.keys, 1)
-        put_rows(self.values[..., :width, :], rows, other.values, 1)
+            keys[:, rows, :, :width], values[:, rows, :, :width] = other.keys.numpy(), other.values.numpy()
+            return
+        missing = self.visible.shape[1] - width
+        shown = F.pad(other.visible, (0, missing)) if missing else other.visible
+        self.visible[rows] = shown
+        if self.bias is not None:
+            self.bias[rows] = additive(shown[:, None, None], self.bias)
+        self.keys[:, rows, :, :width], self.values[:, rows, :, :width] = other.keys, other.values
 
 
 Places = Tensor | NDArray[np.int64] | slice
@@ -111,8 +111,9 @@ def put_rows(there: Tensor, rows: Places, given: Tensor, dim: int = 0, of: Place
 
 def _by_numpy(rows: Places, *tensors: Tensor) -> bool:
     """It does not know bfloat16."""
-    known = all(one.device.type == "cpu" and one.dtype != torch.bfloat16 for one in tensors)
-    return known and not isinstance(rows, Tensor)
+    if isinstance(rows, Tensor):
+        return False
+    return all(one.device.type == "cpu" and one.dtype != torch.bfloat16 for one in tensors)
 
 
 class Cache:
