@@ -21,7 +21,7 @@ from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
 from longstride.verification.acceptance import OF_DRAFTS
 from longstride.verification.draft_policy import LengthFile
-from longstride.verification.fastest import Fastest
+from longstride.verification.fastest import Fastest, OneByOne
 from longstride.verification.session import VerifyingDecoder
 
 GREEDY, DRAFTED = "greedy", "draft-verify"
@@ -140,18 +140,33 @@ class LoadedModel:
         comes by drafts, long or short ones, where these turn out to be faster. That it is the same to the bit is known
         where no sum hangs on how many words a step has, and a folder's defaults say only how long drafts are."""
         made, limits = self.decoder(name, **options)
-        open_to = name is None and made.name == GREEDY and self.runner.shape_invariant and DRAFTED in self._decoders
-        if not open_to or not self._decoders[DRAFTED].defaults.keys() <= {*OF_DRAFTS}:
+        if name is not None or not self._drafts_by_itself(made):
             return made, limits
-        drafted = partial(self._drafted, options)
-        return self._kept(
-            "(by itself)", options, lambda: (Fastest(made, drafted, lambda: drafted().with_shorter_drafts()), limits)
-        )
+        return self._kept("(by itself)", options, lambda: (Fastest(made, *self._drafting(options)), limits))
 
-    def _drafted(self, options: Mapping[str, Any]) -> VerifyingDecoder[Any]:
-        found, _ = self.decoder(DRAFTED, **options)
-        assert isinstance(found, VerifyingDecoder)
-        return found
+    def few_decoder(self, count: int, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for a few sentences, so many: side by side, or one by one as above, whichever turns out faster."""
+        made, limits = self.batched_decoder(name, **options)
+        if name is not None or not self._drafts_by_itself(made):
+            return made, limits
+        ways = [lambda: made, *self._drafting(options)]
+        alone = [lambda way=way: OneByOne(way()) for way in ways]
+        return self._kept(f"({count} sentences)", options, lambda: (Fastest(made, *alone), limits))
+
+    def _drafts_by_itself(self, usual: Decoder) -> bool:
+        """Whether drafts change no bit of what the usual decoder writes."""
+        known = usual.name == GREEDY and self.runner.shape_invariant and DRAFTED in self._decoders
+        return known and self._decoders[DRAFTED].defaults.keys() <= {*OF_DRAFTS}
+
+    def _drafting(self, options: Mapping[str, Any]) -> list[Callable[[], Decoder]]:
+        """What makes decoders with long drafts and with short ones."""
+
+        def drafted() -> VerifyingDecoder[Any]:
+            found, _ = self.decoder(DRAFTED, **options)
+            assert isinstance(found, VerifyingDecoder)
+            return found
+
+        return [drafted, lambda: drafted().with_shorter_drafts()]
 
     def likelihood(self, decoder: str | None = None) -> Likelihood | None:
         """How probable the model holds given outputs: by the decoder named, else by the first that can say; or none."""

@@ -50,6 +50,8 @@ BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
 MANY = 64
 """Outputs that are made into text at once."""
+FEW = 4
+"""So few sentences may be decoded sooner one by one, by drafts, than side by side."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
@@ -216,7 +218,8 @@ class Translator(LoadedModel):
         A text is a line; one with line breaks in it is translated line by line, and keeps them. Of a model that reads
         sentences it is split into these, and what is too long for the model into parts, unless it is to be read
         `whole` (False: it is split in any case; with `drafts` never).
-        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch`); `trace` gives each
+        `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch` where they are many;
+        a few may be decoded one by one, :meth:`few_decoder`); `trace` gives each
         Translation of a list the steps that it came by, as its `trace` (a str has no room for one); `warn` hears of
         lines that were cut, counted from `first_line`; `watch` is shown the raw results of each group of lines;
         `drafts` are what the outputs may be like, a text or None for each, which makes greedy's output come faster
@@ -232,7 +235,7 @@ class Translator(LoadedModel):
             decoder = drafting_decoder(decoder)
         if trace and isinstance(text, str):
             raise OptionError("trace expects a list of texts, of which each result has one, found a single text.")
-        batch = self.batch if batch is None else batch
+        open_batch, batch = batch is None, self.batch if batch is None else batch
         if not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
         chosen, limits = self.decoder(decoder, **options)
@@ -254,7 +257,9 @@ class Translator(LoadedModel):
         ]
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if min(batch, len(full)) > 1 and not trace:
+        if open_batch and 1 < len(full) <= FEW and not trace and terms is None and drafts is None:
+            chosen, limits = self.few_decoder(len(full), decoder, **options)
+        elif min(batch, len(full)) > 1 and not trace:
             chosen, limits = self.batched_decoder(decoder, **options)
         elif not trace and terms is None:
             chosen, limits = self.lone_decoder(decoder, **options)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride import load
-from longstride.contract import Decoder, Limits
+from longstride.contract import Decoded, Decoder, Hypothesis, Limits, Source
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import DraftVerify
 from longstride.verification import fastest
-from longstride.verification.fastest import TELLING, TRIALS, Fastest
+from longstride.verification.fastest import LONGER, TELLING, TRIALS, Fastest, OneByOne
 from tests.decoding.drafters import tiny_drafter
 from tests.family import write_family
 from tests.folders import edit_config
@@ -75,6 +75,31 @@ def test_outputs_are_the_usual_ones_and_the_fastest_is_found(seed, limits, order
     assert found.signature == greedy.signature
 
 
+def test_those_that_are_close_are_tried_for_longer():
+    clock = Clock({"usual": 1.1, "long": 1.0, "short": 1.3})
+    _, each, found = several(3, clock)
+    with patch.object(fastest, "perf_counter", clock):
+        for number in range(3 * (LONGER * TRIALS + 1)):
+            found.decode(random_source(1, 6, seed=number), LONG)
+    tried = [clock.asked.count(name) for name in ("usual", "short")]
+    assert tried == [LONGER * TRIALS + 1, TRIALS + 1]
+    assert found.chosen is each["long"]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), trace=st.booleans())
+def test_one_by_one_they_are_decoded_as_if_each_had_come_by_itself(seed, rows, trace):
+    decoder, source = DraftVerify(tiny_model(seed), tiny_drafter(seed), RUNNER), random_source(rows, 7, seed=seed)
+    told, alone = list[tuple[int, list[Hypothesis]]](), list[Decoded]()
+    found = OneByOne(decoder).decode(source, LONG, rows, trace, told.extend)
+    for ids, length in zip(source.ids.tolist(), source.lengths.tolist(), strict=True):
+        alone.append(decoder.decode(Source.of([ids[:length]]), LONG, trace=trace))
+    assert told == list(enumerate(found.hypotheses))
+    assert found.hypotheses == [one.hypotheses[0] for one in alone]
+    assert found.traces == ([one.traces[0] for one in alone if one.traces] if trace else None)
+    assert (found.calls, found.iterations) == (sum(one.calls for one in alone), sum(one.iterations for one in alone))
+
+
 def test_short_outputs_tell_nothing():
     clock = Clock({"usual": 3.0, "long": 2.0, "short": 1.0})
     _, _, found = several(3, clock)
@@ -98,6 +123,16 @@ def test_a_sentence_by_itself_is_decoded_by_the_fastest(tmp_path: Path) -> None:
     assert translator.lone_decoder(max_length=9, min_length=8) == (kept, limits)
     for plain in (translator.lone_decoder("greedy"), load(folder, device="cpu", runtime="eager").lone_decoder()):
         assert isinstance(plain[0], Greedy), "named, or where sums hang on the shape of a step"
+    lines = ["a b c", "d e", "b", "c d", "e"]
+    for count in range(1, len(lines) + 1):  # a few lines side by side, or one by one
+        for _ in range(4 * (LONGER * TRIALS + 1)):
+            found = translator.translate(lines[:count], max_length=9, min_length=8)
+            assert [one.text for one in found[:2]] == greedy[:count]
+    for count in (2, 3):
+        few, _ = translator.few_decoder(count, max_length=9, min_length=8)
+        assert isinstance(few, Fastest)
+        assert few.chosen is not None
+        assert isinstance(translator.few_decoder(count, "greedy")[0], Greedy), "named"
     (folder / "drafter.safetensors").write_bytes(b"damaged")
     damaged = load(folder, device="cpu", runtime="native", precision="fp32")
     for _ in range(2):

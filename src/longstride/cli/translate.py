@@ -108,7 +108,7 @@ def translate(
     terms = None if glossary is None else translator.glossary(input_file(glossary), chosen)
     teller = TraceTeller(translator, err) if show_trace else None
     size = batch or translator.batch
-    work = _Work(translator, decoder, options, size, as_json, trace is not None, teller)
+    work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
     work.drafts, work.glossary, work.whole = drafted, terms, whole
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
     if lines.typed and not resume:  # which waits for many lines
@@ -145,7 +145,7 @@ class _Work:
     translator: Translator
     decoder: str | None
     options: dict[str, Any]
-    batch: int
+    batch: int | None
     as_json: bool
     traced: bool
     teller: TraceTeller | None
