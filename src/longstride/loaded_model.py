@@ -193,7 +193,7 @@ class LoadedModel:
         made.check_limits(limits)
         return made, limits
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """Sentences that are decoded side by side where nobody says how many."""
         return fastest_batch(self.runner.name)
