@@ -101,8 +101,11 @@ def test_as_many_sentences_side_by_side_as_is_fastest_unless_told(
     monkeypatch.setattr(decoder, "decode", watched)
     translator.translate(["a b", "c"], "greedy", max_length=3)
     translator.translate(["a b", "c"], "greedy", max_length=3, batch=7)
+    assert seen == [32, 7]
+    monkeypatch.delitem(translator.__dict__, "batch")
     monkeypatch.setattr(translator, "runner", SimpleNamespace(name="cuda-graph"))
-    assert (seen, translator.batch) == ([32, 7], 128)
+    assert translator.batch == 128
+    del translator.batch
 
 
 def test_what_is_too_long_for_the_model_is_read_in_parts(translator: Translator) -> None:
