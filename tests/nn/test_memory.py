@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.nn.cache import EncoderState, places, put_rows
+from longstride.nn.cache import EncoderState, put_rows, row_index
 from longstride.ops import additive
 from tests.models import tiny_model
 
@@ -36,7 +36,7 @@ def test_rows_are_written_the_same_by_a_slice_by_numpy_or_recorded(
     made = [EncoderState.empty(LAYERS, rows, HEADS, source + more, HEAD, like) for _ in range(3)]
     numbers = torch.arange(rows)
     with torch.inference_mode():
-        for there, where in zip(made, (slice(None), places(numbers, 0, False), numbers), strict=True):
+        for there, where in zip(made, (slice(None), row_index(numbers, 0, False), numbers), strict=True):
             there.put(where, new)
     for there in made:
         assert torch.equal(there.keys[:, :, :, :source], new.keys)
@@ -64,7 +64,7 @@ def test_rows_become_those_of_another_tensor(
     expected = old.clone().index_copy_(dim, to, new.index_select(dim, rows))
     for recorded in (True, False):
         found = old.clone()
-        put_rows(found, places(to, 5, recorded), new, dim, places(rows, 4, recorded))
+        put_rows(found, row_index(to, 5, recorded), new, dim, row_index(rows, 4, recorded))
         assert torch.equal(found, expected)
 
 

@@ -64,7 +64,7 @@ class EncoderState:
         bias = None if self.bias is None else self.bias[rows]
         return EncoderState(self.keys[:, rows], self.values[:, rows], self.visible[rows], bias=bias)
 
-    def put(self, rows: Places, other: EncoderState) -> None:
+    def put(self, rows: RowIndex, other: EncoderState) -> None:
         """Write another memory, no wider than this, into the given rows. Columns beyond it keep an earlier sentence's
         keys and values: hidden, and finite."""
         width = other.visible.shape[1]
@@ -83,11 +83,11 @@ class EncoderState:
         self.keys[:, rows, :, :width], self.values[:, rows, :, :width] = other.keys, other.values
 
 
-Places = Tensor | NDArray[np.int64] | slice
+RowIndex = Tensor | NDArray[np.int64] | slice
 """Rows of a table, which on a processor numpy writes unless they are a tensor"""
 
 
-def places(rows: Tensor, table: int, recorded: bool) -> Places:
+def row_index(rows: Tensor, table: int, recorded: bool) -> RowIndex:
     """These rows of a table of so many, as they are written best.
 
     By numpy, where that can be: PyTorch shares even so small a copy out among its threads, which then wait busily for
@@ -100,7 +100,7 @@ def places(rows: Tensor, table: int, recorded: bool) -> Places:
     return slice(None) if table == 1 else rows.numpy() if rows.device.type == "cpu" else rows
 
 
-def put_rows(there: Tensor, rows: Places, given: Tensor, dim: int = 0, of: Places = slice(None)) -> None:
+def put_rows(there: Tensor, rows: RowIndex, given: Tensor, dim: int = 0, of: RowIndex = slice(None)) -> None:
     """Rows of a tensor, counted along a dimension, become those `of` what is given (default: all of it)."""
     before = (slice(None),) * dim
     if _by_numpy(rows, there, given):
@@ -109,7 +109,7 @@ def put_rows(there: Tensor, rows: Places, given: Tensor, dim: int = 0, of: Place
         there[(*before, rows)] = given[(*before, of)].to(there.dtype)
 
 
-def _by_numpy(rows: Places, *tensors: Tensor) -> bool:
+def _by_numpy(rows: RowIndex, *tensors: Tensor) -> bool:
     """It does not know bfloat16."""
     if isinstance(rows, Tensor):
         return False

@@ -17,7 +17,7 @@ from torch import Tensor
 from longstride.contract import Limits, Program, Runner, Source
 from longstride.engine.pool import Admission, InputStaging
 from longstride.nn import programs
-from longstride.nn.cache import places
+from longstride.nn.cache import row_index
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import forbidden_ids
 
@@ -92,7 +92,7 @@ class SearchTable(ABC):
 
     def _enter(self, staging: InputStaging, count: int) -> None:
         slots = staging.rows[:count]
-        where = places(slots, len(self.ticket), self._runner.records)
+        where = row_index(slots, len(self.ticket), self._runner.records)
         for encode, memory in zip(self._encode, self._memories, strict=True):
             memory.put(where, self._runner.call(encode, staging.ids, staging.lengths).first(count))
         self.ticket.index_copy_(0, slots, staging.tickets[:count])

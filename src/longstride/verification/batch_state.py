@@ -22,7 +22,7 @@ from longstride.contract import Limits, Program, Runner, Source, Step
 from longstride.engine.outputs import Outputs
 from longstride.engine.pool import InputStaging
 from longstride.nn import programs
-from longstride.nn.cache import EncoderState, Places, places, put_rows
+from longstride.nn.cache import EncoderState, RowIndex, put_rows, row_index
 from longstride.nn.transformer import Transformer
 from longstride.verification import step_programs
 from longstride.verification.acceptance import forbidden_ids
@@ -200,7 +200,7 @@ class BatchState:
             self._encoding[width] = self.runner.bound(self.encode, *some)
         encode = self._encoding[width] if alone else partial(self.runner.call, self.encode, *some)
         memory = encode().first(count)
-        self.batch.memory.put(places(staging.rows[:count], len(self.ticket), self.recorded), memory)
+        self.batch.memory.put(row_index(staging.rows[:count], len(self.ticket), self.recorded), memory)
         return memory
 
     # --- rows of another table ---------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class BatchState:
         of, to = torch.tensor(here, device=device), torch.arange(len(here), device=device)
         mine, theirs = self._by_rows(copied), other._by_rows(copied)
         for there, tensor in zip(mine, theirs, strict=True) if here else ():
-            _copy_rows(there, tensor, places(to, 0, False), places(of, 0, False))
+            _copy_rows(there, tensor, row_index(to, 0, False), row_index(of, 0, False))
         rows, batch = self.outputs.rows, self.batch
         if rows.start is not None:
             rows.start.copy_(torch.where(rows.done, 0, rows.length))
@@ -314,7 +314,7 @@ class BatchState:
         return self.runner.record(name, function, self.buffers) if self.recorded and self.buffers else function
 
 
-def _copy_rows(there: Tensor, here: Tensor, to: Places, of: Places) -> None:
+def _copy_rows(there: Tensor, here: Tensor, to: RowIndex, of: RowIndex) -> None:
     """Rows `to` [n] of one tensor become what rows `of` [n] of another are, as far as there is room in both."""
     dim = max(0, there.dim() - 4)  # caches: [keys or values, layers, rows, heads, slots, head]
     for size in range(dim + 1, there.dim()):

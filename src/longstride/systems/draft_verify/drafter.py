@@ -24,7 +24,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.contract import DEFAULT_IDS, Limits, Program, Runner, Source
-from longstride.nn.cache import Cache, EncoderState, places, put_rows
+from longstride.nn.cache import Cache, EncoderState, put_rows, row_index
 from longstride.nn.link import TREE_CANDIDATES
 from longstride.nn.programs import F32, I64, LAYERED, cache_of, cache_state, memory_feeds, memory_inputs, memory_of
 from longstride.nn.transformer import Transformer
@@ -167,7 +167,7 @@ class ModelDrafter(Drafter):
         lone = len(state.mask_slots) == 1 and not self._runner.records
         given, program = (source.ids, source.lengths, states, columns), self._encode_source[states is not None]
         found, mask_slots = self._bound(state, program, given)() if lone else self._runner.call(program, *given)
-        where = places(rows, len(state.mask_slots), self._runner.records)
+        where = row_index(rows, len(state.mask_slots), self._runner.records)
         state.memory.put(where, found)
         put_rows(state.mask_slots, where, mask_slots)
         if self._chooser is not None:
