@@ -115,7 +115,7 @@ def test_a_sentence_by_itself_is_decoded_by_the_fastest(tmp_path: Path) -> None:
     folder = write_family(tmp_path / "family", default="greedy")
     translator = load(folder, device="cpu", runtime="native", precision="fp32")
     greedy = [translator.translate(line, "greedy", max_length=9, min_length=8) for line in ("a b c", "d e")]
-    for _ in range(2 * TRIALS):
+    for _ in range(2 * LONGER * TRIALS):
         assert [translator.translate(line, max_length=9, min_length=8) for line in ("a b c", "d e")] == greedy
     kept, limits = translator.lone_decoder(max_length=9, min_length=8)
     assert isinstance(kept, Fastest)
