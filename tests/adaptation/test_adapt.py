@@ -277,6 +277,18 @@ def test_misuse_leaves_nothing_behind_and_what_was_begun_stays(
     assert sorted(work.iterdir()) == before
 
 
+@pytest.mark.parametrize("output", ["", ".", ".."])
+def test_a_folder_whose_path_ends_in_no_name(
+    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """The one for work lies beside it, and has its name."""
+    (tmp_path / "here" / "within").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here" / "within")
+    assert adapt("--set", "held_out=9", "-o", output) == 2
+    said = "expected a new folder" if output == ".." else "--source expects at least 18 lines"
+    assert said in capsys.readouterr().err
+
+
 def test_too_few_lines_are_refused(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert adapt("--set", "held_out=9") == 2
     assert "--source expects at least 18 lines" in capsys.readouterr().err

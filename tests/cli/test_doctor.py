@@ -83,6 +83,9 @@ def test_what_is_not_installed_is_not_here_and_said(run: Run, model: Path, monke
 
 def test_a_model_that_is_none_is_said_as_ever(run: Run, tmp_path: Path) -> None:
     assert "expected a model folder" in run("doctor", "-m", tmp_path / "no").error
+    told = run("doctor", "-m", tmp_path / ("n" * 300))
+    assert "File name too long" in told.err
+    assert not states(told.out), "which is no runtime's fault"
 
 
 def test_one_runtime_alone(run: Run, model: Path) -> None:

@@ -95,12 +95,13 @@ def adapt(
     runtime = runtime or ("cuda-graph" if gpu else "native")
     precision = precision or ("fp16" if gpu else "int8" if runtime in ("native", "onnx") else "fp32")
     folder = result_folder(output)
+    beside = folder if folder.name.strip(".") else folder.resolve()  # "." has no name of its own
     texts, name = _texts(source, pair or [], (source_lang, target_lang))
     request = Request(
         shared.model_path(model),
         texts,
         folder,
-        work or folder.with_name(f"{folder.name}.work"),
+        work or beside.with_name(f"{beside.name}.work"),
         options.on(where.type),
         where,
         runtime,

@@ -69,11 +69,13 @@ def doctor(
 ) -> None:
     """Say what this machine can do: runtimes, whether they are right, how fast, what to install."""
     from longstride.contract import LongstrideError, OptionError
+    from longstride.model_folder import ModelFolder
 
     there = dict.fromkeys(name for name, _ in WAYS)
     for name in runtime or ():
         if name not in there:
             raise OptionError(f"--runtime expects {', '.join(there)}, found {name!r}.")
+    ModelFolder(model_path(model))  # what is none is no fault of a runtime's
     ways = [way for way in WAYS if not runtime or way[0] in ("eager", *runtime)]
     findings: list[Finding] = []
     expected: list[str] | None = None
