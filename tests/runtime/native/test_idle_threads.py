@@ -1,5 +1,5 @@
 """Beside the runtime native PyTorch has nothing to share out: its threads would wait busily, for milliseconds, on the
-cores that the next model call needs. Decoding debates took a fifth longer by copies alone."""
+cores that the next model call needs. Decoding debates took nearly a fifth longer by copies alone."""
 
 from __future__ import annotations
 
