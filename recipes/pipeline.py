@@ -350,6 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         heard = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
         before = {one: signal.signal(one, runner.stop) for one in heard}
+        if signal.SIGINT not in heard:  # begun by a script with `&`: commands would inherit that, and are stopped by it
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             return runner.run(chosen, asked.minutes, asked.jobs)
         finally:

@@ -314,9 +314,17 @@ def wait_for(path: Path) -> None:
     raise AssertionError(f"{path} never came")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_runner_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path, capsys: Any, how: signal.Signals) -> None:
-    """Asked, it passes the request on; killed outright, nobody else begins until its commands have ended."""
+@pytest.mark.parametrize(
+    ("how", "behind"),
+    [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGKILL, False)],
+)
+def test_a_runner_that_is_killed_goes_on_when_it_is_run_again(
+    tmp_path: Path, capsys: Any, how: signal.Signals, behind: bool
+) -> None:
+    """Asked, it passes the request on; killed outright, nobody else begins until its commands have ended.
+
+    `behind`: begun by a script with `&`, which has what it begins ignore Ctrl-C.
+    """
     script = (
         "trap 'echo > {work}/heard; exit 130' INT; echo > {work}/begun; until test -e {work}/go; do sleep 0.05; done"
     )
@@ -328,9 +336,13 @@ stages:
     work = tmp_path / "work"
     (tmp_path / "pipeline.yaml").write_text(f"vars: {{work: {work}}}\n{text}")
     command = [sys.executable, str(RECIPES / "pipeline.py"), str(tmp_path / "pipeline.yaml")]
+    if behind:
+        command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         wait_for(work / "begun")
+        if behind:
+            process.send_signal(signal.SIGINT)  # is not for it
         process.send_signal(how)
     if how == signal.SIGKILL:
         with pytest.raises(SystemExit, match="2"):
