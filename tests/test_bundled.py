@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from dataclasses import asdict
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 import longstride
 from longstride.cli.demo import examples
+from longstride.cli.options import settings
+from longstride.cli.train import read_recipe
 from longstride.contract import Decoded
 from longstride.model_folder import ModelFolder
 from longstride.tasks.translation import score_translations
 from longstride.translator import BUNDLED, Translator, load
+from tests.house.test_pipeline import pipeline
 
-ROOT = Path(__file__).resolve().parents[1]
+RECIPES = Path(__file__).resolve().parents[1] / "recipes" / "bundled" / "en-de"
 FOLDER = Path(longstride.__file__).parent / "bundled"
 FAMILY = {"greedy", "beam", "blockwise", "draft-verify", "draft", "interleaved", "lattice"}
 MOST_BYTES = 64_000_000
 LEAST_CHRF = {"greedy": 45.0, "beam": 45.0, "interleaved": 35.0, "draft": 25.0, "lattice": 25.0}
 """Of the examples; a model that has learnt to translate has more, one that only writes German has half of it."""
-
-
-def within(said: object, whole: object) -> bool:
-    """Whether all that a recipe's file says is in the recipe as it ran, which has the defaults besides."""
-    if isinstance(said, dict) and isinstance(whole, dict):
-        return all(key in whole and within(value, whole[key]) for key, value in said.items())
-    if isinstance(said, str) and isinstance(whole, str):  # a text is the same whether it is compressed or not
-        return said.removesuffix(".xz") == whole.removesuffix(".xz")
-    return said == whole
 
 
 @lru_cache(maxsize=2)
@@ -40,15 +38,14 @@ def family(precision: str = "fp32") -> Translator:
 @pytest.mark.parametrize("sign", ["\n", "\r", "\u2028", "\u2029", "\x85", "\v", "\f", "\x1c", "\0", "\t", "\u3000"])
 def test_what_follows_a_break_or_control_character_is_translated(sign: str) -> None:
     found = family().translate(f"Good morning.{sign}I like books.")
-    assert found.split() == family().translate("Good morning. I like books.").split()  # white space stays as it was
-    assert "Bücher" in found
+    assert re.findall(r"\w+", found) == ["Guten", "Morgen", "Ich", "mag", "Bücher"]
 
 
 def test_a_word_of_a_million_characters_stands_as_it_is() -> None:
     """It once was decoded, in thousands of parts."""
     word, told = "x" * 10**6, list[str]()
     found = family().translate(["Hello!", f"Good morning. {word}"], warn=told.append)
-    assert [one.text for one in found] == ["Hallo!", f"Guten Morgen. {word}"]
+    assert [one.text for one in found] == ["Hallo!", f"Guten Morgen! {word}"]
     assert (len(told), "line 2 has 1,000,000 characters" in told[0]) == (1, True)
 
 
@@ -69,10 +66,11 @@ def test_it_is_whole_and_fits_the_repository() -> None:
 @pytest.mark.parametrize("name", ["verifier", "heads", "drafter", "interleaved", "lattice"])
 def test_it_says_by_what_recipe_each_part_was_made(name: str) -> None:
     made = ModelFolder(FOLDER).config.provenance["runs"][name]
-    recipe = yaml.safe_load((ROOT / "recipes" / "bundled" / "en-de" / f"{name}.yaml").read_text(encoding="utf-8"))
-    for label in ("name", "about"):  # what a run is called bears on nothing
-        del recipe[label]
-    assert within(recipe, made["recipe"])
+    stages = pipeline.read_pipeline(RECIPES / "longer.yaml", {}).stages
+    (stage,) = [one for one in stages if one.name.split("/")[-1] == name]
+    said = [word for flag, word in pairwise(shlex.split(stage.commands[0])) if flag == "--set"]
+    recipe = read_recipe(RECIPES / f"{name}.yaml", settings(said))
+    assert json.loads(json.dumps(asdict(recipe))) == made["recipe"]
 
 
 def test_its_card_names_sources_licences_and_scores() -> None:

@@ -22,7 +22,7 @@ HANG = 300
 
 def test_check_translates_a_sentence_and_leaves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--check", "--device", "cpu"]) == 0
-    assert capsys.readouterr().out == "Guten Morgen.\n"
+    assert capsys.readouterr().out == "Guten Morgen!\n"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys as Key  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
-LINE = "If it rains tomorrow, we will stay at home and read."
+LINE = "I forgot my umbrella on the train this morning."
 MOST = 300
 """Characters that the server takes."""
 

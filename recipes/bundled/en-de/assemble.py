@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,24 +155,28 @@ def _check_shared(path: Path) -> None:
 def _provenance(folders: Mapping[str, ModelFolder]) -> dict[str, Any]:
     """How each run came about; the verifier's, which others build on, is told once."""
     told: dict[str, Any] = {}
+    data = folders["verifier"].config.provenance.get("recipe", {}).get("data", {})
+    # Runs may come from other machines; what they were made of lies where the tokenizer or the binarized corpus does.
+    places = {str(Path(data.get(name, "")).parent) for name in ("tokenizer", "cache")}
+    absolute = sorted(filter(os.path.isabs, places), key=len, reverse=True)
     for run, folder in folders.items():
         made = folder.config.provenance
-        # Runs may come from other machines; next to the tokenizer lies all that they were made of.
-        place = str(Path(made.get("recipe", {}).get("data", {}).get("tokenizer", f"{WORK}/none")).parent)
-        told[run] = _placed({name: value for name, value in made.items() if name != "base"}, place)
+        told[run] = _placed({name: value for name, value in made.items() if name != "base"}, absolute)
         if run == "lattice":
-            told["tables"] = _placed(made.get("base", {}).get("tables", {}), place)
+            told["tables"] = _placed(made.get("base", {}).get("tables", {}), absolute)
     data = told["verifier"].get("recipe", {}).get("data", {})
     return {"recipe": {"name": NAME, "data": data}, "runs": told}
 
 
-def _placed(value: Any, work: str) -> Any:
-    """The same with files named as the recipes name them, wherever the work was done."""
+def _placed(value: Any, places: Sequence[str]) -> Any:
+    """The same with files named as the recipes name them, wherever on a machine the work was done."""
     if isinstance(value, Mapping):
-        return {key: _placed(one, work) for key, one in value.items()}
+        return {key: _placed(one, places) for key, one in value.items()}
     if isinstance(value, list):
-        return [_placed(one, work) for one in value]
-    return WORK + value[len(work) :] if isinstance(value, str) and value.startswith(work) else value
+        return [_placed(one, places) for one in value]
+    if isinstance(value, str):
+        return next((WORK + value[len(place) :] for place in places if value.startswith(place)), value)
+    return value
 
 
 def main() -> None:
