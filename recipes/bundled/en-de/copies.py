@@ -112,7 +112,7 @@ def code(draw: random.Random) -> str:
 KINDS: Sequence[Callable[[random.Random], str]] = (name, name, foreign, foreign, emoji, address, address, number, code)
 
 
-def _shared_places(pair: Pair) -> list[str]:
+def shared_places(pair: Pair) -> list[str]:
     """What both sides have once, and alike."""
     found = set(PLACE.findall(pair[0])) & set(PLACE.findall(pair[1]))
     return sorted(one for one in found if all(len(re.findall(rf"\b{re.escape(one)}\b", side)) == 1 for side in pair))
@@ -120,7 +120,7 @@ def _shared_places(pair: Pair) -> list[str]:
 
 def substituted(pair: Pair, draw: random.Random) -> Pair | None:
     """With something else in the place of a number or name of both; None where there is none."""
-    places = _shared_places(pair)
+    places = shared_places(pair)
     if not places:
         return None
     old = draw.choice(places)
