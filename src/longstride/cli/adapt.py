@@ -11,6 +11,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import Stages, say
 from longstride.cli.streams import input_file, result_folder
+from longstride.cli.threads import let_threads_rest
 from longstride.contract import OptionError
 from longstride.contract.options import parse
 
@@ -79,6 +80,7 @@ def adapt(
     drafts are chosen by what they cost on this device; outputs for lines that were held out are compared with greedy's,
     id by id, and timed. Cut at any moment, the same command goes on where it was.
     """
+    let_threads_rest()
     from longstride.adaptation.adapt import STAGES, Request, is_hugging_face
     from longstride.adaptation.adapt import adapt as run
     from longstride.adaptation.options import AdaptOptions
