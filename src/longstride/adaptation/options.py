@@ -56,9 +56,16 @@ class AdaptOptions(Options):
     side_by_side: int = option(
         0, "Sentences decoded side by side (0: 1,024 on a GPU, 32 on a processor).", least=0, most=10**6
     )
-    tokens: int = option(0, "Padded tokens per update (0: 32,768 on a GPU, 2,048 on a processor).", least=0, most=10**9)
+    tokens: int = option(
+        0,
+        "Padded tokens per update (0: 32,768 on a GPU; on a processor 512, or as many as the longest pair has).",
+        least=0,
+        most=10**9,
+    )
     longest_target: int = option(128, "Longer outputs (tokens, EOS counted) are not learnt from.", least=2, most=10**6)
-    layers: int = option(2, "Decoder layers of the drafter.", least=1, most=1000)
+    layers: int = option(
+        0, "Decoder layers of the drafter (0: 2, or 1 for a model with fewer than 4).", least=0, most=1000
+    )
     own_encoder_layers: int = option(
         0, "Encoder layers of the drafter's own, on top of the model's (0: none).", least=0, most=1000
     )
@@ -125,7 +132,7 @@ class AdaptOptions(Options):
             self,
             shard_lines=self.shard_lines or (25_000 if gpu else 500),
             side_by_side=self.side_by_side or (1_024 if gpu else 32),
-            tokens=self.tokens or (32_768 if gpu else 2_048),
+            tokens=self.tokens or (32_768 if gpu else 0),
             compile=("layers" if gpu else "none") if self.compile == "auto" else self.compile,
         )
 

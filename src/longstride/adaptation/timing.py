@@ -23,7 +23,7 @@ from longstride.training.prefetch import groups
 from longstride.training.progress import StopRequest
 from longstride.training.update import Updater, compiled
 
-WINDOW, LEAST, WITHIN = 0.005, 3, 0.1
+WINDOW, LEAST, WITHIN = 0.005, 5, 0.1
 """A window is so much of the minutes and at least so many readings; two agree within so much of the smaller."""
 PATIENCE = 0.05
 """Of the minutes: what timing may take"""

@@ -46,6 +46,8 @@ OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3,
 FEWEST = 20
 """Updates that minutes come to, however few these are"""
 CHECKPOINTS, AVERAGED = 20, 5
+FEW_TOKENS = 512
+"""Of an update on a processor: in a few minutes, many small updates teach more than few large ones."""
 APART = 30.0
 """Seconds between two checkpoints at least, where it was measured how long an update takes"""
 LARGE, KEPT = 32_768, 16_384
@@ -74,7 +76,7 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
         "heads": heads,
         "encoder": "partial" if own else "shared",
         **({"encoder_layers": own} if own else {}),
-        "decoder_layers": options.layers,
+        "decoder_layers": options.layers or (2 if verifier.decoder_layers >= 4 else 1),
         "link": options.link or max(1, min(64, verifier.width // 8)),
         "positions": verifier.positions if verifier.positions == "learned" else "sinusoidal",
         "add_positions": "first",
@@ -151,7 +153,9 @@ def train(
         tell.message("The drafter that is there is trained on.")
     objective = kind.build(replace(OBJECTIVE, distance=options.distance))
     objective.special = folder.special
-    batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
+    longest = max(int(side.lengths.max()) for side in (pairs.source, pairs.target))
+    tokens = options.tokens or max(FEW_TOKENS, longest)
+    batches = TokenBatches(pairs, BatchOptions(tokens=tokens, seed=options.seed))
     tell.message(f"{len(pairs):,} pairs; {batches.waste().sentence}")
     updates = (
         {"updates": options.updates}
@@ -223,7 +227,7 @@ def _timed(
         took = f"Updates took {1000 * least:,.0f} to {1000 * most:,.0f} ms, which did not settle"
     fit = f"about {count:,} fit into {options.minutes:g} minutes"
     if count * each > 1.05 * seconds:
-        fit = f"{FEWEST} updates are the fewest; they take about {count * each / 60:,.1f} minutes here"
+        fit = f"{FEWEST} updates are the fewest; they take about {max(0.1, count * each / 60):,.1f} minutes here"
     tell.message(f"{took}; {fit}; the number is corrected while training.")
     figures = {"updates": count, "seconds_per_update": round(each, 6), "compiling_seconds": round(found.compiling, 1)}
     return work.finish("updates", {**figures, "estimates": [astuple(Estimate(0, 0.0, count))]})
