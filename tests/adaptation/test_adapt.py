@@ -198,7 +198,7 @@ def test_twenty_updates_are_the_fewest(adapt: Adapt, tmp_path: Path, capsys: pyt
     assert adapt("--no-race", "--until", "train", settings=by_time) == 0
     said = capsys.readouterr().err
     assert "decode: 5 outputs of the model's own" in said, "one shard"
-    assert said.count("20 updates are the fewest; they take about 0.1 minutes here.") == 1
+    assert said.count("20 updates are the fewest; they take about 0.1 minutes here") == 1
     assert [line for line in said.splitlines() if "Checkpoint" in line] == ["Checkpoint of update 20."]
     assert json.loads((tmp_path / "out.work" / "decode.json").read_text())["left_out"] == 16 - 2 - 5
     kept = json.loads((tmp_path / "out.work" / "updates.json").read_text())

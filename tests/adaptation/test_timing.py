@@ -1,4 +1,4 @@
-"""How many updates fit is estimated from steady ones: compiling, slow phases and noise do not decide it."""
+"""The number of updates is estimated from steady ones: compiling, slow phases and noise do not decide it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.folders import write_folder
 
 @cache
 def batches(seed: int, pairs: int = 200, tokens: int = 600) -> TokenBatches:
-    """Of sentences of 1 to 150 tokens, most of them short."""
+    """Return batches of sentences of 1 to 150 tokens, most of them short."""
     draw = np.random.default_rng(seed)
     rows = [[7] * int(length) for length in np.minimum(150, 1 + draw.lognormal(2.5, 1.0, pairs))]
     return TokenBatches(BinarizedCorpus(Side.of(rows), Side.of(rows[::-1])), BatchOptions(tokens=tokens, seed=seed))
@@ -65,7 +65,7 @@ class Machine:
         self.pass_time()
 
     def pass_time(self) -> None:
-        """As long as an update takes."""
+        """Let the time of an update pass."""
         busy = self._from <= self.now < self._from + 20 * self._each
         self.now += self._each * self._draw.uniform(0.8, 1.25) * (self._slow if busy else 1)
 
@@ -176,7 +176,7 @@ def test_what_was_compiled_for_the_trial_is_trained_with(
 
 
 def test_a_run_by_minutes_is_the_same_again_by_what_it_kept(adapt: Callable[..., int], tmp_path: Path) -> None:
-    """Its estimates are in updates.json; whoever has them makes the same updates at the same rates."""
+    """Its estimates are in updates.json; with them, another run makes the same updates at the same rates."""
     assert adapt("one", "--minutes", "0.03", "--until", "train") == 0
     assert adapt("two", "--minutes", "0.03", "--until", "decode") == 0
     kept = tmp_path / "one.work" / "updates.json"

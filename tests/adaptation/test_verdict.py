@@ -17,7 +17,7 @@ UNDERTRAINED, HOPELESS, PAYS = "The drafter is undertrained", "Drafts do not pay
 def stages(
     right: list[float], passes: float = 10.0, tokens: float | None = None, updates: int = 1_000
 ) -> dict[str, Any]:
-    """What a run found; losses fall as drafts grow."""
+    """Return the figures of a run; losses fall as drafts grow."""
     curve = [{"updates": 10 * place, "loss": 6 - one, "right": one} for place, one in enumerate(right, start=1)]
     found = {"k": 10, "tokens_per_iteration": right[-1] + 1 if tokens is None else tokens}
     return {

@@ -25,7 +25,7 @@ def clockwork(seed: int, base: float, slow: float, spikes: int, compiles: float)
 
 
 def drive(pace: Pace, took: list[float], step: int = 0, seconds: float = 0.0, most: int = 10**9) -> tuple[int, float]:
-    """As the trainer does; updates made and their seconds."""
+    """Make updates like the trainer; return their number and seconds."""
     while step < min(most, pace.updates(step)):
         seconds += took[step]
         step += 1

@@ -19,7 +19,7 @@ from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.exactness import SameShapeGreedy, margins
 
 RACE_SECONDS = 60
-"""What our own decoders may take in the race, about, unless it is said how many sentences are raced"""
+"""The time that our own decoders may take in the race, about, if the number of sentences is not given"""
 
 
 def held_out_workload(
@@ -47,7 +47,7 @@ def held_out_workload(
 
 
 def raced(translator: Translator, lines: Sequence[str], options: AdaptOptions) -> Sequence[str]:
-    """As many of the lines as are asked for, or as our own decoders can race with in time."""
+    """Return the first lines: the number that is asked for, or as many as our own decoders can race with in time."""
     if options.sentences:
         return lines[: options.sentences]
     decoder, limits = translator.decoder("greedy")

@@ -15,9 +15,9 @@ FEWEST, MOST, EVERY = 20, 1_000, 50
 HELD_OUT_A_MINUTE, SHORT_HELD_OUT = 100, 64
 """In a short training no more than so many by the minute, or so many if that is more: two batches of 32"""
 SENTENCES, FEWEST_SENTENCES = 256, 10
-"""Of the race: for an interval there are to be enough sentences, and enough batches of 32"""
+"""The most and the fewest sentences of the race; an interval needs several batches of 32."""
 DECODING = 0.5
-"""Decoding takes no more than so much of the minutes, give or take a shard"""
+"""The share of the minutes that decoding may take, to the end of a shard"""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class AdaptOptions(Options):
 
     @property
     def decoding_seconds(self) -> float:
-        """What decoding may take."""
+        """The time that decoding may take."""
         return math.inf if self.lines else 60 * DECODING * self._minutes
 
     @property

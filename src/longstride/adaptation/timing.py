@@ -1,4 +1,4 @@
-"""How long an update takes, by updates at a rate of zero: the first of every kind compiles, and is not timed.
+"""The time of an update, measured on updates with a learning rate of zero; compiling is not part of it.
 
 A kernel is compiled when a batch of a new kind is met, which takes up to half a minute on a machine that has not met it
 before and says nothing about later updates. So batches of all kinds are trained on first; then updates are timed until
@@ -24,9 +24,9 @@ from longstride.training.progress import StopRequest
 from longstride.training.update import Updater, compiled
 
 WINDOW, LEAST, WITHIN = 0.005, 5, 0.1
-"""A window is so much of the minutes and at least so many readings; two agree within so much of the smaller."""
+"""The length of a window, as a share of the training time; its fewest readings; by what share two windows may differ"""
 PATIENCE = 0.05
-"""Of the minutes: what timing may take"""
+"""The share of the training time that timing may take"""
 TOGETHER = 4
 """Updates between two readings on a GPU, since a reading waits for it"""
 _TILES = (16, 32, 64, 128)
@@ -34,7 +34,7 @@ _TILES = (16, 32, 64, 128)
 
 
 class Steady:
-    """Readings of a clock, each the seconds of an update, until windows of them agree."""
+    """Collects the seconds of updates until two windows of them agree."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds`: of the whole training"""
@@ -44,7 +44,7 @@ class Steady:
         self._taken = 0.0
 
     def add(self, reading: float, updates: int = 1) -> None:
-        """So many updates took so long each."""
+        """Add a reading: `updates` of them took `reading` seconds each."""
         self._taken += reading * updates
         self._readings.append(reading)
         self._windows[-1].append(reading)
@@ -53,7 +53,7 @@ class Steady:
 
     @property
     def agree(self) -> bool:
-        """Whether the last two whole windows do."""
+        """True once the last two whole windows agree."""
         if len(self._windows) < 3:
             return False
         before, after = map(statistics.median, self._windows[-3:-1])
@@ -61,7 +61,7 @@ class Steady:
 
     @property
     def done(self) -> bool:
-        """Whether the readings are enough, or have taken long enough."""
+        """True once windows agree, or patience is over."""
         return self.agree or self._taken >= self._patience
 
     @property
@@ -98,15 +98,15 @@ class EveryKind(BatchSource):
 
     @property
     def kinds(self) -> int:
-        """How many batches come first."""
+        """The number of batches that come first."""
         return len(self._first)
 
     def batches_in(self, number: int) -> int:
-        """How many batches that epoch has."""
+        """The number of batches of an epoch."""
         return self._batches.batches_in(number) + (self.kinds if number == 0 else 0)
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """Its batches, behind those of every kind in the first epoch."""
+        """Yield the batches of an epoch; one of every kind comes before the first epoch."""
         if number == 0:
             yield from self._first
         yield from self._batches.epoch(number)
@@ -118,7 +118,7 @@ def _tile(length: int) -> int:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came out."""
+    """The result of a trial."""
 
     compiling: float
     """seconds until every kind of batch had been trained on"""
@@ -135,8 +135,10 @@ def trial(
     seconds: float | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Trial | None:
-    """Train on every kind of batch where kernels are compiled, then, of so many `seconds` of training, as long as it
-    takes to time updates (None: not at all). None if asked to stop."""
+    """Compile for every kind of batch, then time updates for a training of `seconds`, or for none (None).
+
+    The weights stay as they are. Returns None if asked to stop.
+    """
     gpu = device.type == "cuda"
     team = alone(device)
     updater = Updater(model.to(device).train(), compiled(model, objective, options.compile), options, team)

@@ -47,7 +47,7 @@ FEWEST = 20
 """Updates that minutes come to, however few these are"""
 CHECKPOINTS, AVERAGED = 20, 5
 FEW_TOKENS = 512
-"""Of an update on a processor: in a few minutes, many small updates teach more than few large ones."""
+"""Padded tokens of an update on a processor: in a few minutes, many small updates teach more than few large ones."""
 APART = 30.0
 """Seconds between two checkpoints at least, where it was measured how long an update takes"""
 LARGE, KEPT = 32_768, 16_384
@@ -204,8 +204,7 @@ def _timed(
     device: torch.device,
     tell: Reporter,
 ) -> dict[str, Any] | None:
-    """Compile what this process will train with, and estimate once how many updates fit into the minutes; None if
-    asked to stop."""
+    """Compile for this process, and estimate the number of updates unless that was done; None if asked to stop."""
     known, seconds = work.found("updates"), 60 * options.minutes
     compiles = device.type == "cuda" or options.compile != "none"
     if known is not None and not compiles:
@@ -234,7 +233,7 @@ def _timed(
 
 
 def _pace(work: Work, updates: dict[str, Any], options: AdaptOptions) -> Pace | None:
-    """What ends the training when the minutes are over; None where the number of updates is given."""
+    """Return the pace that ends the training when the minutes are over; None if the number of updates is given."""
     if "estimates" not in updates:
         return None
 
@@ -247,7 +246,7 @@ def _pace(work: Work, updates: dict[str, Any], options: AdaptOptions) -> Pace | 
 
 
 def curve(metrics: Path, points: int = 10) -> list[dict[str, float]]:
-    """Loss and drafted tokens that are right by updates: the means of so many parts of the training."""
+    """Return the mean loss and the mean number of right drafted tokens for each of some parts of a training."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     records = [line for line in lines if line["kind"] == "training" and line["loss"] is not None]
     found = []

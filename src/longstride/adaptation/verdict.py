@@ -14,15 +14,15 @@ FLAT = 0.02
 FEW_PASSES, MANY_PASSES = 3, 30
 """Over the lines: with fewer a training was too short, with more the lines are few."""
 UNSEEN = 0.8
-"""Drafts for held-out lines that are shorter than this share of those for learnt lines want more or other text."""
+"""If drafts for held-out lines are shorter than this share of drafts for learnt lines, more or other text is missing."""
 ENOUGH_PAIRS = 8
 """Sentences, or batches, that an interval is drawn from at least"""
 LONGER, MINUTES = 4, 20
-"""A longer training takes so many times the minutes or updates, and at least so many minutes."""
+"""A longer training: a multiple of the minutes or updates, and the fewest minutes"""
 
 
 def over_greedy(record: Latency, greedy: Latency) -> str:
-    """How many times as fast as greedy search, with the 95 % interval where there are readings enough."""
+    """Return the speed over greedy search, with a 95 % interval if there are enough readings."""
     ratio = speed_up(record, greedy)
     if ratio is None or record is greedy:
         return "1.00" if record is greedy else ""
@@ -32,7 +32,7 @@ def over_greedy(record: Latency, greedy: Latency) -> str:
 
 
 def last_quarter(curve: Sequence[Mapping[str, float]]) -> tuple[float, float] | None:
-    """By what share the loss and the right drafted tokens changed; None for a training that was too short to say."""
+    """Return the relative change of the loss and of the right drafted tokens; None if the training was too short."""
     if len(curve) < 3:
         return None
     before, after = curve[-3], curve[-1]  # tenths, whose middles are at 75 and 95 %
@@ -40,7 +40,7 @@ def last_quarter(curve: Sequence[Mapping[str, float]]) -> tuple[float, float] | 
 
 
 def steps_of_an_iteration(stages: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """How many steps of greedy search take as long as an iteration with a draft, one sentence at a time."""
+    """Return the time of an iteration with a draft in steps of greedy search, one sentence at a time, if known."""
     times, exact = stages["lengths"].get("milliseconds", {}).get("1", {}), _one_at_a_time(stages)
     drafted = f"{exact['tree']}tree" if exact.get("tree") else str(exact.get("k"))
     if not times.get("0") or drafted not in times:
@@ -55,7 +55,7 @@ def _one_at_a_time(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]
 def verdict(
     stages: Mapping[str, Mapping[str, Any]], pays: bool, records: Sequence[Record], options: AdaptOptions
 ) -> str:
-    """In some sentences, what a training brought, whether it was long enough, and what to try."""
+    """Return some sentences: what the training brought, whether it was long enough, and what to try."""
     trained, tokens = stages["train"], float(_one_at_a_time(stages).get("tokens_per_iteration", 0.0))
     curve, passes = trained.get("curve", []), float(trained.get("passes", trained["epochs"]))
     change, ratio = last_quarter(curve), _ratio(records)

@@ -43,7 +43,12 @@ def adapt(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.0, max=10**5, callback=shared.not_nan, help="Minutes of training (default: 20)."),
+        typer.Option(
+            min=0.0,
+            max=10**5,
+            callback=shared.not_nan,
+            help="Minutes of training, compiling not counted; decoding before it takes up to half as long (default: 20).",
+        ),
     ] = None,
     updates: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Updates of training, instead of minutes.")

@@ -1,8 +1,8 @@
-"""How many updates fit into so many seconds: estimated again while a run trains, so that it ends when they are over.
+"""The number of updates that fit into a time, estimated again and again while a run trains.
 
-The learning rate follows the share of the work that is done. Whenever the estimate changes, what is left of the
-schedule is stretched or shortened, without a jump. Every estimate is handed out to be kept, with the update from which
-it holds: a resumed run that is given them makes the same updates at the same rates.
+The learning rate follows the share of the work that is done. When the estimate changes, the rest of the schedule is
+stretched or shortened, without a jump. The caller keeps every estimate, with the update from which it holds: a resumed
+run that is given the estimates makes the same updates at the same rates.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 LOOKS = 50
-"""Estimates of a run, or a few more: one whenever such a share of the time is over, or half of the updates left"""
+"""Estimates of a run, or a few more: the next one is made after this share of the time, or half of the updates left"""
 WINDOW = 0.1
 """Share of the time over which updates are averaged"""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many updates a run was thought to have, after some of them."""
+    """An estimate of the updates of a run."""
 
     step: int
-    """updates made"""
+    """updates made before it"""
     seconds: float
-    """that they took"""
+    """time of these updates"""
     updates: int
-    """of the whole run"""
+    """estimated, for the whole run"""
 
 
 Keep = Callable[[Sequence[Estimate]], None]
@@ -45,11 +45,11 @@ class Pace:
         return self._estimates[0].updates
 
     def updates(self, step: int) -> int:
-        """Of the whole run, as estimated after `step` updates."""
+        """Return the updates of the whole run, as estimated after `step` of them."""
         return next(one.updates for one in reversed(self._estimates) if one.step <= step)
 
     def place(self, step: int) -> float:
-        """Where update number `step` stands in a run of as many updates as the first estimate says."""
+        """Return the place of update number `step` in a schedule made for the first estimate."""
         whole, place = self.first, 0.0
         ends = [one.step for one in self._estimates[1:]]
         for one, end in zip(self._estimates, [*ends, step], strict=True):
@@ -59,7 +59,7 @@ class Pace:
         return min(place, whole)
 
     def look(self, step: int, seconds: float) -> None:
-        """Estimate again if it is time to: `step` updates took so many seconds, earlier processes' included."""
+        """Estimate again if it is time to. `seconds`: the time of `step` updates, in this and in earlier processes."""
         last = self._estimates[-1]
         if step <= last.step:  # a resumed run makes again what was estimated then
             return
