@@ -19,7 +19,7 @@ from torch import nn
 from longstride.contract import Batch, BatchSource, Objective
 from longstride.training.distributed import alone
 from longstride.training.options import TrainingOptions
-from longstride.training.prefetch import groups
+from longstride.training.prefetch import Prefetch, groups
 from longstride.training.progress import StopRequest
 from longstride.training.update import Updater, compiled
 
@@ -151,14 +151,14 @@ def trial(
     def timed(count: int) -> float:
         begun = clock()
         for _ in range(count):
-            updater.apply(next(updates), 0.0)  # the weights stay
+            updater.apply(stream.next(), 0.0)  # the weights stay
         if gpu:
             torch.cuda.synchronize(device)
         return clock() - begun
 
     compiling, steady = 0.0, Steady(seconds or 0)
     together = TOGETHER if gpu else 1
-    with StopRequest() as stop:
+    with StopRequest() as stop, Prefetch(updates, options.prefetch, device) as stream:
         for _ in range(first):
             compiling += timed(1)
             if stop.made:

@@ -10,13 +10,13 @@ from longstride.bench.comparison import paired_times, speed_up
 from longstride.bench.records import Latency, Record
 
 FLAT = 0.02
-"""Drafts that grew by less than this share in the last quarter of the training grow no more."""
+"""Growth of drafts, or fall of the loss, in the last quarter of a training, below which nothing more is learnt"""
 FEW_PASSES, MANY_PASSES = 3, 30
 """Over the lines: with fewer a training was too short, with more the lines are few."""
 UNSEEN = 0.8
-"""If drafts for held-out lines are shorter than this share of drafts for learnt lines, more or other text is missing."""
+"""Drafts for held-out lines, as a share of drafts for learnt lines, below which more or other text is missing"""
 ENOUGH_PAIRS = 8
-"""Sentences, or batches, that an interval is drawn from at least"""
+"""The fewest sentences, or batches, that an interval is drawn from"""
 LONGER, MINUTES = 4, 20
 """A longer training: a multiple of the minutes or updates, and the fewest minutes"""
 

@@ -47,7 +47,7 @@ def adapt(
             min=0.0,
             max=10**5,
             callback=shared.not_nan,
-            help="Minutes of training, compiling not counted; decoding before it takes up to half as long (default: 20).",
+            help="Minutes of training without compiling; decoding before it takes up to half as long (default: 20).",
         ),
     ] = None,
     updates: Annotated[
