@@ -17,11 +17,12 @@ import torch
 
 from longstride import model_folder
 from longstride.adaptation import card
-from longstride.adaptation.checking import check, held_out_workload
+from longstride.adaptation.checking import check, held_out_workload, raced
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
 from longstride.adaptation.lengths import choose, without_trees
-from longstride.adaptation.options import AdaptOptions
+from longstride.adaptation.options import SENTENCES, AdaptOptions
 from longstride.adaptation.training import VERIFIER, train, verifier_part
+from longstride.adaptation.verdict import verdict
 from longstride.adaptation.work import FORMAT, Work, refuse_other
 from longstride.bench.record_files import read_records, to_line
 from longstride.bench.record_parts import ModelTag, Origin
@@ -209,13 +210,15 @@ class _Run:
                 self._decoded(text),
                 self._request.options,
                 lambda found, text=text: self._around.progress(text.under("decoding"), found.lines, found.of),  # type: ignore[misc]
+                len(self._texts),
             )
             for text, lines in self._texts
         ]
-        sums = {name: sum(each[name] for each in found) for name in ("kept", "dropped", "tokens", "seconds")}
+        sums = {
+            name: sum(each[name] for each in found) for name in ("kept", "dropped", "left_out", "tokens", "seconds")
+        }
         degenerate = sum((Counter(each["degenerate"]) for each in found), Counter[str]())
-        left_out = sum(lines.left_out for _, lines in self._texts)
-        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items())), "left_out": left_out}
+        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items()))}
 
     def _decoded(self, text: Text) -> Path:
         return self._work.folder / ("decoded" if not text.pair else f"decoded-{text.pair}")
@@ -239,7 +242,7 @@ class _Run:
         translator = text.of(self._drafted)
         sources = translator.encode(list(lines.held_out), warn=lambda said: None)
         options = self._request.options
-        return choose(translator, sources, options.rows, self._around.progress, options.sentences)
+        return choose(translator, sources, options.rows, self._around.progress, options.sentences or SENTENCES)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()
@@ -287,7 +290,7 @@ class _Run:
         if not self._request.race:
             return {}
         text, lines = self._texts[0]
-        sample = self._held_out(text, lines.held_out[: self._request.options.sentences])
+        sample = self._held_out(text, raced(text.of(self._drafted), lines.held_out, self._request.options))
         records = self._around.race(text.of(self._drafted), sample, self._policy)
         self._write_records("race", records)
         return card.race_figures(records)
@@ -306,6 +309,7 @@ class _Run:
             if (file := self._work.folder / f"{name}.jsonl").exists()
             for record in read_records([file])
         ]
+        told = verdict(stages, pays, records, self._request.options)
         base = ModelFolder(self._model)
         history = {
             **{name: told for name, told in base.config.provenance.items() if name == "hf"},  # exports give it back
@@ -334,12 +338,12 @@ class _Run:
             STORED[folder.stored(VERIFIER)],
             folder.config.limits,
             {
-                card.FILE: card.text(base, history, stages, records, pays),
+                card.FILE: card.text(base, history, stages, records, pays, told),
                 RECORDS: "".join(to_line(record) + "\n" for record in records),
             },
             folder.config.sentences,
         )
-        return {"default": "draft-verify" if pays else "greedy"}
+        return {"default": "draft-verify" if pays else "greedy", "verdict": told}
 
     @property
     def _slower(self) -> bool:

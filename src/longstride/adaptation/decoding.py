@@ -6,8 +6,10 @@ Outputs are kept as ids, so that nothing is lost between decoding and training.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -49,7 +51,10 @@ class Text:
         """Its lines for training and for judging, where there are so many texts to learn from."""
         what = f"--pair {self.pair}" if self.pair else "--source"
         full = [line for line in self.lines if line.strip()]
-        return divide(full, options.held_out_of(len(full)), what).of_training(-(-options.lines // texts))
+        found = divide(full, options.held_out_of(len(full)), what)
+        if options.decoding_seconds < math.inf:
+            return found.shuffled(options.seed)
+        return found.of_training(-(-options.lines // texts))
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,10 @@ class Lines:
     held_out: tuple[str, ...]
     left_out: int = 0
     """lines that a short training has no time for"""
+
+    def shuffled(self, seed: int) -> Lines:
+        """With those for training in a random order, so that however many are decoded are a sample of them all."""
+        return replace(self, training=tuple(random.Random(seed).sample(self.training, len(self.training))))
 
     def of_training(self, most: int) -> Lines:
         """With so many lines for training, if there are more, taken evenly: texts often come in order (0: all)."""
@@ -113,8 +122,10 @@ def decode(
     folder: Path,
     options: AdaptOptions,
     progress: Callable[[Progress], None] | None = None,
+    texts: int = 1,
 ) -> dict[str, Any]:
-    """Decode all that is trained on, going on with the shards that are there; what the manifest says of it."""
+    """Decode what is trained on, of so many texts, going on with the shards that are there; what the manifest says of
+    it."""
     how = DistillOptions(
         keep_all=True,  # loops and the like too: a drafter is to foresee whatever the model writes
         shard_lines=options.shard_lines,
@@ -122,12 +133,21 @@ def decode(
         longest_source=translator.longest,
     )
     outcome = distill_lines(
-        own_greedy(translator), lines.training, folder, how, resume=True, progress=progress, name="own greedy"
+        own_greedy(translator),
+        lines.training,
+        folder,
+        how,
+        resume=True,
+        progress=progress,
+        name="own greedy",
+        seconds=options.decoding_seconds / texts,
     )
     assert outcome.manifest is not None
     told = ("kept", "dropped", "degenerate", "tokens")
+    found = {name: outcome.manifest[name] for name in told}
     return {
-        **{name: outcome.manifest[name] for name in told},
+        **found,
+        "left_out": lines.left_out + len(lines.training) - found["kept"] - found["dropped"],
         "decoder": outcome.manifest["decoder"],
         "seconds": round(60 * outcome.manifest["minutes"], 1),
     }
