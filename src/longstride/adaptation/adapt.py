@@ -214,9 +214,8 @@ class _Run:
             )
             for text, lines in self._texts
         ]
-        sums = {
-            name: sum(each[name] for each in found) for name in ("kept", "dropped", "left_out", "tokens", "seconds")
-        }
+        added = ("kept", "dropped", "left_out", "further", "tokens", "seconds")
+        sums = {name: sum(each[name] for each in found) for name in added}
         degenerate = sum((Counter(each["degenerate"]) for each in found), Counter[str]())
         return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items()))}
 

@@ -19,7 +19,8 @@ def sentence(stage: str, found: Mapping[str, Any]) -> str:
         return str(found.get("told", ""))
     if stage == "decode":
         more = f"; {found['left_out']:,} more lines are left out of so short a training" if found["left_out"] else ""
-        return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens{more}"
+        further = f", {n:,} of them for lines made of your clauses" if (n := found.get("further")) else ""
+        return f"{found['kept']:,} outputs of the model's own{further}, {found['tokens']:,} tokens{more}"
     if stage == "train":
         speed = f"{found['tokens_per_second']:,} target tokens/s"
         return f"{found['updates']:,} updates, {found['weights'] / 1e6:.1f} M weights in the drafter, {speed}"
@@ -99,6 +100,7 @@ def text(
     left_out = (
         f"; {decoded['left_out']:,} more lines were left out of so short a training" if decoded["left_out"] else ""
     )
+    further = f", {n:,} of them for lines made of the clauses of others" if (n := decoded.get("further")) else ""
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -114,7 +116,7 @@ def text(
         *beams,
         *(pairs if served else []),
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
-        f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes{left_out}).",
+        f"outputs of the model's own greedy search{further} ({trained['seconds'] / 60:.1f} minutes{left_out}).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
         f"- Tokens drafted, by sentences decoded side by side: {stages['lengths']['lengths']}.",
         f"- Measured on {machine} ({how}), on {history['held_out']:,} lines that were not trained on.",

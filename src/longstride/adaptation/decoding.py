@@ -10,12 +10,14 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from longstride.adaptation.further_lines import further_lines
 from longstride.adaptation.options import AdaptOptions
 from longstride.contract import InputError
 from longstride.distillation.decoding import Teacher
@@ -25,6 +27,8 @@ from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
+FURTHER = "further"
+"""Folder of the outputs for lines that are made of the user's own, within the folder of those for these"""
 LONGEST_SOURCE = 1_024
 """Tokens, EOS counted: longer sources are left out of training."""
 
@@ -132,31 +136,39 @@ def decode(
         capacity=options.side_by_side,
         longest_source=translator.longest,
     )
-    outcome = distill_lines(
-        own_greedy(translator),
-        lines.training,
-        folder,
-        how,
-        resume=True,
-        progress=progress,
-        name="own greedy",
-        seconds=options.decoding_seconds / texts,
-    )
-    assert outcome.manifest is not None
-    told = ("kept", "dropped", "degenerate", "tokens")
-    found = {name: outcome.manifest[name] for name in told}
-    return {
-        **found,
-        "left_out": lines.left_out + len(lines.training) - found["kept"] - found["dropped"],
-        "decoder": outcome.manifest["decoder"],
-        "seconds": round(60 * outcome.manifest["minutes"], 1),
+    teacher = own_greedy(translator)
+    distilled = partial(distill_lines, teacher, options=how, resume=True, progress=progress, name="own greedy")
+    manifest = distilled(lines.training, folder, seconds=options.decoding_seconds / texts).manifest
+    assert manifest is not None
+    told = {name: manifest[name] for name in ("kept", "dropped", "degenerate", "tokens")}
+    found = {
+        **told,
+        "left_out": lines.left_out + len(lines.training) - told["kept"] - told["dropped"],
+        "further": 0,
+        "decoder": manifest["decoder"],
+        "seconds": round(60 * manifest["minutes"], 1),
     }
+    spare = options.further_seconds / texts - found["seconds"]
+    count = int(spare * manifest["sentences_per_second"])
+    if found["left_out"] or count < 1:
+        return found
+    more = further_lines(lines.training, count, options.seed, frozenset(lines.held_out))
+    if not more:
+        return found
+    manifest = distilled(more, folder / FURTHER, seconds=spare).manifest
+    assert manifest is not None
+    sums = {name: found[name] + manifest[name] for name in ("kept", "dropped", "tokens")}
+    seconds = round(found["seconds"] + 60 * manifest["minutes"], 1)
+    return {**found, **sums, "further": manifest["kept"], "seconds": seconds}
 
 
 def corpus(decoded: Sequence[tuple[Translator, Path]], longest_target: int) -> BinarizedCorpus:
     """What was decoded, by whom and into which folder, as pairs of ids that both sides can be trained on."""
     pairs = []
-    for translator, folder in decoded:
+    folders = [(translator, place) for translator, folder in decoded for place in (folder, folder / FURTHER)]
+    for translator, folder in folders:
+        if folder.name == FURTHER and not folder.is_dir():
+            continue
         sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
         targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
         pairs += [
