@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -66,6 +66,8 @@ class DecodePlan:
         kind = (f"{runner.name} {runner.precision}", drafter.block)
         self.idle = _IDLE.setdefault(model, {}).setdefault(kind, Counter())
         """by shape, rows that took part in iterations for nothing while tables drained (:mod:`..draining`)"""
+        self.insists = False
+        """drafts are what was asked for, whether they pay or not"""
 
     def start(
         self, capacity: int, longest_source: int, policy: DraftPolicy | None = None, refilled: bool = False
@@ -80,7 +82,12 @@ class DecodePlan:
         if most is not None and not self.acceptance.reads_draft:
             # With more slots other kernels make the numbers, and what is nearly a tie may fall otherwise than in
             # greedy search (trees of 15 for 128 rows, fp16: 4 to 21 outputs of 993 to 2,000).
-            block = min(block, max(0, most // self.runner.round_up(rows) - 1))
+            asked, block = block, min(block, max(0, most // self.runner.round_up(rows) - 1))
+            if block < asked and self.insists:
+                self.runner.tell_once(
+                    f"{asked} drafted tokens were asked for; with {rows} rows {block} are drafted, since numbers of "
+                    f"more than {most:,} slots are computed otherwise and outputs might not be greedy's."
+                )
         return self if block or not self.drafter.block else self.undrafted, block
 
     @cached_property
@@ -279,7 +286,7 @@ class VerificationSession(PooledSession[BatchState]):
     def _watch_drafts(self) -> None:
         from longstride.verification.draining import WASTED, WORTH, Gains
 
-        if not self._block or self.plan.acceptance.reads_draft:
+        if not self._block or self.plan.acceptance.reads_draft or self.plan.insists:
             return
         if self._gains is None:
             self._gains = Gains()
@@ -346,6 +353,8 @@ class VerifyingDecoder(Signed[Options]):
     obeys = HARD_LIMITS
     _asked: SamplingOptions | None = None
     """The options as they were given, where whichever way of drafting is taken outputs may be the same."""
+    insists = False
+    """Options of a call say how much is drafted: nothing that is stored, measured or usual says otherwise."""
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
@@ -363,21 +372,27 @@ class VerifyingDecoder(Signed[Options]):
         """The same decoder with other options, where it has any of drafting."""
         raise NotImplementedError(f"{self.name} always drafts the same way.")
 
+    def changed(self, **changes: Any) -> VerifyingDecoder[Options]:
+        """The same decoder with some options changed."""
+        made = self.with_options(replace(self.options, **changes))  # type: ignore[type-var]
+        made.insists = self.insists
+        return made
+
     def without_slow_drafts(self, unsaid: Collection[str] = ()) -> VerifyingDecoder[Options]:
         """The same decoder, whose outputs are the same, with drafts only where they usually pay on this device; itself
         where options say how long drafts are, unless nobody said so (`unsaid`: a folder's defaults), or outputs
         depend on them."""
         usual, asked = DraftPolicy.usual(self._runner.device.type), self._asked
-        if usual is None or asked is None:
+        if usual is None or asked is None or self.insists:
             return self
         nothing = {name: getattr(type(asked), name) for name in unsaid if name in OF_DRAFTS and hasattr(asked, name)}
         if not replace(asked, **nothing).leave_drafts_open:
             return self
-        return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
+        return self.changed(lengths=usual)
 
     def with_shorter_drafts(self) -> VerifyingDecoder[Options]:
         """The same decoder with drafts half as long."""
-        return self.with_options(replace(self.options, lengths=DraftPolicy(((1, max(1, self._block // 2)),))))  # type: ignore[type-var]
+        return self.changed(lengths=DraftPolicy(((1, max(1, self._block // 2)),)))
 
     @property
     def signature(self) -> str:
@@ -411,14 +426,19 @@ class VerifyingDecoder(Signed[Options]):
 
     def _drafting(self, limits: Limits, capacity: int, rows: int) -> tuple[DecodePlan, int]:
         """For so many rows of a session that began with others; what was measured says nothing of fewer."""
-        measured = self._known(limits)
+        measured = self._known(limits) if self._given is None else None
         policy = measured or self._given
         rows = rows if measured is None or measured.reaches(rows) else capacity
         if policy is not None and (nodes := policy.nodes(rows)):
             if nodes not in self._growing:
-                self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
+                self._growing[nodes] = self.changed(tree=nodes, lengths=None)
             return self._growing[nodes]._drafting(limits, capacity, rows)
-        return self._plans.of(limits, self.plan).drafting(policy, rows)
+        return self._plans.of(limits, self._planned).drafting(policy, rows)
+
+    def _planned(self, limits: Limits) -> DecodePlan:
+        plan = self.plan(limits)
+        plan.insists = self.insists
+        return plan
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
@@ -428,7 +448,7 @@ class VerifyingDecoder(Signed[Options]):
 
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
         """With `adaptive`, how long drafts are is measured first, once for so many rows."""
-        if getattr(self.options, "adaptive", False):
+        if getattr(self.options, "adaptive", False) and self._given is None:
             self._measure(source, limits, rows)
         return self
 
