@@ -61,6 +61,7 @@ def watched() -> Iterator[set[tuple[bool, int, int]]]:
         patch.object(BatchState, "run", watching(BatchState.run)),  # where rows are refilled
         patch.multiple(draining, PATIENCE=0, LOOK_EVERY=1, LEAST_GAIN=1e9, WORTH=0, FEWER=2, LEAST_LEFT=0, CATCH_UP=0),
         patch.object(decoders, "timed", lambda lengths, run: {lengths[0]: 1.0}),  # measured: no drafts
+        patch.object(decoders, "TIMES", -1),
     ):
         yield seen
 

@@ -19,7 +19,7 @@ from longstride import model_folder
 from longstride.adaptation import card
 from longstride.adaptation.checking import check, held_out_workload
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
-from longstride.adaptation.lengths import choose, without_trees
+from longstride.adaptation.lengths import choose, seconds_for, without_trees
 from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.training import VERIFIER, train, verifier_part
 from longstride.adaptation.work import FORMAT, Work, refuse_other
@@ -236,10 +236,9 @@ class _Run:
         if given is not None:
             return {"lengths": str(given), "milliseconds": {}}
         text, lines = self._texts[0]
-        translator = text.of(self._drafted)
-        sources = translator.encode(list(lines.held_out), warn=lambda said: None)
-        options = self._request.options
-        return choose(translator, sources, options.rows, self._around.progress, options.sentences)
+        options, device = self._request.options, self._request.device.type
+        seconds = seconds_for(device, options.minutes)
+        return choose(text.of(self._drafted), lines.held_out, options.rows, self._around.progress, seconds)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()

@@ -95,7 +95,9 @@ class AdaptOptions(Options):
     lengths: DraftPolicy | None = option(
         None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: measured)."
     )
-    rows: tuple[int, ...] = option((1, 8, 32), "Batch sizes that lengths are measured for.", least=1, most=10**6)
+    rows: tuple[int, ...] = option(
+        (1, 8, 32, 128), "Numbers of rows that lengths are measured for, as far as there is time.", least=1, most=10**6
+    )
     sentences: int = option(
         0, "Held-out sentences of the race (0: 100; by minutes, 10 for each, from 10 to 100).", least=0, most=10**6
     )

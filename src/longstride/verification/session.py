@@ -26,7 +26,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import OF_DRAFTS, OF_SAMPLING, SamplingOptions
 from longstride.verification.batch_state import BatchState
-from longstride.verification.draft_policy import DraftPolicy, LengthFile, best_of, candidates, timed
+from longstride.verification.draft_policy import TIMES, DraftPolicy, LengthFile, best_of, candidates, timed
 from longstride.verification.drafting import Drafter, NoDraft
 from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
@@ -362,6 +362,7 @@ class VerifyingDecoder(Signed[Options]):
         self._plans = PlanCache()
         # With the model: decoders are made anew, what was measured of them stays.
         self._measured = _MEASURED.setdefault(model, {}).setdefault(self._timed_as, {})
+        self._met = Counter[tuple[Limits, int]]()  # sentences, by rows, while nothing is measured
         self._file: LengthFile | None = None
         self._growing: dict[int, VerifyingDecoder[Options]] = {}
         self._given: DraftPolicy | None = getattr(options, "lengths", None)
@@ -447,15 +448,19 @@ class VerifyingDecoder(Signed[Options]):
         return need(self._model, self._runner, limits, longest_source, *by)
 
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
-        """With `adaptive`, how long drafts are is measured first, once for so many rows."""
+        """With `adaptive`, how long drafts are is measured first, once for so many rows that are worth it."""
         if getattr(self.options, "adaptive", False) and self._given is None:
             self._measure(source, limits, rows)
         return self
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
-        """Time a batch of these sentences with drafts of several lengths and with none."""
-        known = self._known(limits) or DraftPolicy()
-        if known.knows(rows):
+        """Time a batch of these sentences with drafts of several lengths and with none, once as many were to decode."""
+        known, lengths = self._known(limits) or DraftPolicy(), candidates(self._block)
+        self._met[limits, rows] += source.rows
+        worth = self._met[limits, rows] >= rows * len(lengths) * (
+            1 + TIMES
+        )  # no run measures for longer than it decodes
+        if known.knows(rows) or not (worth or self._plans.of(limits, self._planned).acceptance.reads_draft):
             return
         sample = source.slice(0, rows)
 
@@ -465,7 +470,7 @@ class VerifyingDecoder(Signed[Options]):
 
         best: int | None = None
         try:
-            best = best_of(timed(candidates(self._block), run))
+            best = best_of(timed(lengths, run))
         finally:  # a trial that was interrupted says nothing
             self._measured[limits] = known if best is None else known.with_length(rows, best)
         if self._file is not None:
