@@ -159,8 +159,8 @@ def test_a_choice_holds_for_fewer_rows_and_nothing_is_drafted_beyond_the_last():
 def test_where_trees_are_not_exact_chains_are_chosen_by_the_same_times():
     milliseconds = {"1": {"0": 2.0, "5": 1.5, "15tree": 1.0}, "8": {"0": 1.0, "5": 1.1, "15tree": 0.9}}
     found = {"lengths": "1:15tree,9:0", "milliseconds": milliseconds, "seconds": 1.0}
-    assert without_trees(found) == {**found, "lengths": "1:5,2:0"}
-    assert without_trees({"lengths": "1:6tree,2:3", "milliseconds": {}})["lengths"] == "1:6,2:3"
+    assert without_trees(found, 10) == {**found, "lengths": "1:5,2:0"}
+    assert without_trees({"lengths": "1:31tree,2:3", "milliseconds": {}}, 10)["lengths"] == "1:10,2:3"
 
 
 def test_what_is_timed_is_what_translate_does(tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longstride.adaptation.options import AdaptOptions
 from longstride.contract import Limits, OptionError
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
@@ -71,6 +72,17 @@ def test_trees_are_for_decoders_that_draft_them():
         OptionError, match="lengths expects chains for copy-verify, which drafts no trees, found 1:8tree"
     ):
         CopyVerify(tiny_model(0), EagerRunner(), CopyVerifyOptions(lengths=DraftPolicy.from_text("1:8tree")))
+
+
+def test_chains_that_are_longer_than_a_block_are_refused():
+    model, heads, runner = tiny_model(3), random_heads(3, 4), EagerRunner()
+    for text in ("1:3", "1:9tree,2:3"):
+        Blockwise(model, heads, runner, BlockwiseOptions(lengths=DraftPolicy.from_text(text)))
+    told = "lengths expects chains of at most 3 tokens for blockwise, found 1:0,2:4"
+    with pytest.raises(OptionError, match=told):
+        Blockwise(model, heads, runner, BlockwiseOptions(lengths=DraftPolicy.from_text("2:4,1:0")))
+    with pytest.raises(OptionError, match=r"lengths expects chains of at most block \(4\) tokens, found 1:5"):
+        AdaptOptions(block=4, lengths=DraftPolicy.from_text("1:5"))
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ class _Run:
         if self._policy.trees and any(one.same_shape.differing for one in records):
             # A path's numbers are added up in another order than a chain's: on this device that is not the same.
             self._around.message("exactness: outputs of drafted trees differ from greedy's; chains are drafted.")
-            self._work.finish("lengths", without_trees(self._figures("lengths")))
+            self._work.finish("lengths", without_trees(self._figures("lengths"), self._request.options.block))
             records = self._checked()
         self._write_records("exactness", records)
         if broken := [one for one in records if one.same_shape.differing]:

@@ -106,7 +106,7 @@ def table_of(times: Mapping[int, Mapping[str, float]]) -> DraftPolicy:
     return policy
 
 
-def without_trees(figures: dict[str, Any]) -> dict[str, Any]:
+def without_trees(figures: dict[str, Any], block: int) -> dict[str, Any]:
     """Return the same choice by the same times among chains alone, or whole blocks where a table was given."""
     times = {
         int(count): {drafts: taken for drafts, taken in found.items() if not drafts.endswith(TREE)}
@@ -114,7 +114,7 @@ def without_trees(figures: dict[str, Any]) -> dict[str, Any]:
     }
     policy = DraftPolicy.from_text(figures["lengths"])
     for rows in policy.trees:
-        policy = policy.with_length(rows, policy.length(rows, 10**6))
+        policy = policy.with_length(rows, policy.length(rows, block))
     return {**figures, "lengths": str(table_of(times) if times else policy)}
 
 

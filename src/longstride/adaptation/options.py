@@ -110,6 +110,8 @@ class AdaptOptions(Options):
         for name in ("rows", "batch_sizes"):
             if not getattr(self, name):
                 raise OptionError(f"{name} expects at least one number, found none.")
+        if self.lengths is not None and self.lengths.longest_chain > self.block:
+            raise OptionError(f"lengths expects chains of at most block ({self.block}) tokens, found {self.lengths}.")
 
     def on(self, device: str) -> AdaptOptions:
         """With the numbers that go by the device ("cuda" or "cpu") and the minutes filled in."""

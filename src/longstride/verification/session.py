@@ -368,6 +368,8 @@ class VerifyingDecoder(Signed[Options]):
         self._given: DraftPolicy | None = getattr(options, "lengths", None)
         if self._given is not None and self._given.trees and not hasattr(options, "tree"):
             raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
+        if self._given is not None and self._given.longest_chain > block:
+            raise OptionError(f"lengths expects chains of at most {block} tokens for {self.name}, found {self._given}.")
 
     def with_options(self, options: Options) -> VerifyingDecoder[Options]:
         """The same decoder with other options, where it has any of drafting."""
