@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride import load
+from longstride import Translator
 from longstride.adaptation import lengths
 from longstride.adaptation.lengths import HOPELESS, NONE, candidates, choose, spread, table_of, without_trees
-from longstride.engine.pool import PooledSession
+from longstride.model_folder import ModelFolder
 from longstride.verification.draft_policy import DraftPolicy
+from longstride.verification.refilled_session import RefilledSession
 from tests.decoding.test_draft_verify import write_drafted
+from tests.runtime.test_cuda_graph import taped
 
 BLOCK = 10
 ROWS = (1, 8, 32, 128)
@@ -163,20 +166,20 @@ def test_where_trees_are_not_exact_chains_are_chosen_by_the_same_times():
     assert without_trees({"lengths": "1:31tree,2:3", "milliseconds": {}}, 10)["lengths"] == "1:10,2:3"
 
 
-def test_what_is_timed_is_what_translate_does(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    """Tables of as many rows as are timed, more sentences than rows, and the drafts that were asked for."""
-    translator = load(write_drafted(tmp_path / "model", link=3), device="cpu", runtime="eager", precision="fp64")
+def test_what_is_timed_is_what_translate_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are refilled from a queue, as on a GPU, and draft what was asked for."""
+    translator = Translator(ModelFolder(write_drafted(tmp_path / "model", link=3)), taped()[0])
     seen: set[tuple[int, int]] = set()
-    begin = PooledSession.__init__
+    begin = RefilledSession.__init__
 
-    def told(self: Any, key: Any, make: Any) -> None:
-        seen.add((key.capacity, make.__self__.drafter.block))
-        begin(self, key, make)
+    def told(self: Any, plan: Any, block: int, capacity: int, *rest: Any) -> None:
+        seen.add((capacity, block))
+        begin(self, plan, block, capacity, *rest)
 
-    monkeypatch.setattr(PooledSession, "__init__", told)
-    for name, value in (("RUN", 0.0), ("HOPELESS", 1e9), ("FEWEST_LINES", 1), ("MOST_LINES", 1), ("TURNS", 1)):
+    monkeypatch.setattr(RefilledSession, "__init__", told)
+    monkeypatch.setattr(lengths, "candidates", lambda block: [NONE, str(block // 2), "7tree"])
+    for name, value in (("RUN", 0.0), ("FEWEST_LINES", 1), ("MOST_LINES", 1), ("TURNS", 1)):
         monkeypatch.setattr(lengths, name, value)
     found = choose(translator, ["a b c", "d e f g", "h"], [2], lambda *_: None, 1e9)
-    assert seen == {(2, tokens) for tokens in (0, 4, 7, 15, 31)}
-    assert [*found["milliseconds"]] == ["2"]
-    assert [*found["milliseconds"]["2"]] == candidates(4)
+    assert seen == {(2, 0), (2, 2), (2, 7)}
+    assert [*found["milliseconds"]["2"]] == ["0", "2", "7tree"]
