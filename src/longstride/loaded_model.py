@@ -15,7 +15,16 @@ from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, O
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
 from longstride.model_folder import DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
+from longstride.registry import (
+    DECODERS,
+    HOW_MUCH,
+    amounts_asked,
+    check_decoder,
+    check_folder,
+    find,
+    part_builder,
+    split_options,
+)
 from longstride.runtime.choosing import fastest_batch
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
@@ -116,10 +125,12 @@ class LoadedModel:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(
-            kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
-        )
+        asked = amounts_asked(kind.options, options, name)
+        stored = {name: value for name, value in config.defaults.items() if not asked or name not in HOW_MUCH}
+        own, limits = split_options(kind.options, {**self._own_limits, **stored, **self._language, **options}, name)
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        if isinstance(made, VerifyingDecoder):
+            made.insists = bool(asked - {"adaptive"})
         self._check_words(limits, made.special)
         if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
             made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))

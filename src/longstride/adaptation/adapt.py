@@ -19,8 +19,8 @@ from longstride import model_folder
 from longstride.adaptation import card
 from longstride.adaptation.checking import check, held_out_workload, raced
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
-from longstride.adaptation.lengths import choose, without_trees
-from longstride.adaptation.options import SENTENCES, AdaptOptions
+from longstride.adaptation.lengths import choose, seconds_for, without_trees
+from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.training import VERIFIER, train, verifier_part
 from longstride.adaptation.verdict import verdict
 from longstride.adaptation.work import FORMAT, Work, refuse_other
@@ -238,17 +238,16 @@ class _Run:
         if given is not None:
             return {"lengths": str(given), "milliseconds": {}}
         text, lines = self._texts[0]
-        translator = text.of(self._drafted)
-        sources = translator.encode(list(lines.held_out), warn=lambda said: None)
-        options = self._request.options
-        return choose(translator, sources, options.rows, self._around.progress, options.sentences or SENTENCES)
+        options, device = self._request.options, self._request.device.type
+        seconds = seconds_for(device, options.minutes)
+        return choose(text.of(self._drafted), lines.held_out, options.rows, self._around.progress, seconds)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()
         if self._policy.trees and any(one.same_shape.differing for one in records):
             # A path's numbers are added up in another order than a chain's: on this device that is not the same.
             self._around.message("exactness: outputs of drafted trees differ from greedy's; chains are drafted.")
-            self._work.finish("lengths", without_trees(self._figures("lengths")))
+            self._work.finish("lengths", without_trees(self._figures("lengths"), self._request.options.block))
             records = self._checked()
         self._write_records("exactness", records)
         if broken := [one for one in records if one.same_shape.differing]:

@@ -111,7 +111,9 @@ class AdaptOptions(Options):
     lengths: DraftPolicy | None = option(
         None, "Tokens drafted by how many sentences are decoded side by side, as 1:31tree,8:4,32:0 (none: measured)."
     )
-    rows: tuple[int, ...] = option((1, 8, 32), "Batch sizes that lengths are measured for.", least=1, most=10**6)
+    rows: tuple[int, ...] = option(
+        (1, 8, 32, 128), "Numbers of rows that lengths are measured for, as far as there is time.", least=1, most=10**6
+    )
     sentences: int = option(
         0,
         "Held-out sentences of the race (0: as many as our own decoders take a minute for, from 10 to 256).",
@@ -127,6 +129,8 @@ class AdaptOptions(Options):
         for name in ("rows", "batch_sizes"):
             if not getattr(self, name):
                 raise OptionError(f"{name} expects at least one number, found none.")
+        if self.lengths is not None and self.lengths.longest_chain > self.block:
+            raise OptionError(f"lengths expects chains of at most block ({self.block}) tokens, found {self.lengths}.")
 
     def on(self, device: str) -> AdaptOptions:
         """With the numbers that go by the device ("cuda" or "cpu") and the minutes filled in."""
