@@ -25,10 +25,12 @@ NONE = "0"
 """No draft, which is greedy search."""
 TREES = (7, 15, 31)
 """Nodes of the trees to time. With the newest token they fill 8 slots or a multiple of 16, a tile of GPU products."""
-FEWEST_LINES, LINES_A_ROW, MOST_LINES, MOST_LINES_A_ROW = 8, 2, 32, 8
+FEWEST_LINES, LINES_A_ROW, MOST_LINES, MOST_LINES_A_ROW = 4, 2, 32, 8
 """Lines of a run, at least and at most."""
 RUN = 2.0
 """Seconds of a run, where these lines allow it."""
+RUNS = 7
+"""Runs that it takes to choose between no draft and one."""
 TURNS, TRIALS = 5, 2
 """Every draft is timed twice; those that are close then, five times. Medians count."""
 CLOSE = 1.2
@@ -75,14 +77,12 @@ def choose(
     counts = sorted(set(rows))
     for count in counts:
         now, left = _within(tried, count, translator.runner), begun + seconds - perf_counter()
-        if len(now) < 2:
+        shortest = 0.0 if not times else RUNS * len(_shortest(lines, count)) * times[max(times)][NONE]
+        if len(now) < 2 or left < shortest:
             break
         # The fewer the rows, the longer a line takes: what one number leaves is there for the next.
         until = perf_counter() + (left if count == counts[-1] else left / 2)
-        found = _timed(partial(run, count), lines, count, now, until)
-        if not found:
-            break
-        times[count] = found
+        times[count] = found = _timed(partial(run, count), lines, count, now, until)
         hopeless = {drafts for drafts, taken in found.items() if taken > HOPELESS * found[NONE]}
         tried = [one for one in tried if not hopeless.intersection(_within([one], count, translator.runner))]
     progress(STAGE, int(seconds), int(seconds))
@@ -123,13 +123,15 @@ def spread(lines: Sequence[str], count: int) -> list[str]:
     return [lines[place * len(lines) // count] for place in range(count)]
 
 
+def _shortest(lines: Sequence[str], count: int) -> list[str]:
+    return spread(lines, max(FEWEST_LINES, LINES_A_ROW * count))
+
+
 def _timed(
     run: Callable[[str, Sequence[str]], float], lines: Sequence[str], count: int, tried: Sequence[str], until: float
 ) -> dict[str, float]:
-    """Return the seconds a line takes with each draft, as far as there is time; nothing where there is none."""
-    some = spread(lines, max(FEWEST_LINES, LINES_A_ROW * count))
-    if perf_counter() > until:
-        return {}
+    """Return the seconds a line takes with each draft, or with those that there is time for, which is one at least."""
+    some = _shortest(lines, count)
     run(NONE, some)  # the first run makes and captures what the next ones use
     each = run(NONE, some) / len(some)
     runs = len(tried) * (1 + TRIALS) + TRIALS * (TURNS - TRIALS)
@@ -138,7 +140,7 @@ def _timed(
     times = {NONE: [run(NONE, some)]}
     for drafts in (*(one for one in tried if one.endswith(TREE)), *reversed(tried[1:])):
         again = sum(taken[0] for taken in times.values())  # nothing is chosen by one run alone
-        if drafts not in times and perf_counter() + again + 3 * times[NONE][0] < until:
+        if drafts not in times and (len(times) == 1 or perf_counter() + again + 3 * times[NONE][0] < until):
             run(drafts, some)
             times[drafts] = [run(drafts, some)]
     close = list(times)
