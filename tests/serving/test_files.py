@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.serving.documents import _paragraphs, _parsed, _written
 from longstride.serving.downloads import Downloads
 from longstride.serving.errors import ServingError
 from longstride.serving.html import runs
+from longstride.serving.word import _paragraphs, _parsed, _written
 from longstride.translator import Translator
 from tests.serving.conftest import Served
 

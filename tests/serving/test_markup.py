@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longstride.serving.alignment import word_spans
-from longstride.serving.html import Run, Segment, runs, segments, translate_html
+from longstride.serving.documents import translate_html
+from longstride.serving.html import Run, Segment, runs, segments
 from longstride.serving.markup import Mark, marked, needs_words
 from longstride.serving.service import Service
 from longstride.translator import Translator
@@ -32,8 +33,12 @@ class From:
     end: int
     source: int
 
-    def within(self, start: int, end: int) -> float:
-        return float(start <= self.source < end)
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        return [(self.start, self.end)]
+
+    def within(self, start: int, end: int) -> list[float]:
+        return [float(start <= self.source < end)]
 
 
 @st.composite
