@@ -28,8 +28,8 @@ SECONDS, MEMORY = 10, 512 << 20
 """Processor time and bytes of address space that one job may take."""
 PROCESSES, MOST_WAITING = 2, 32
 """Jobs that run side by side, and jobs that run or wait; more are refused."""
-LARGE = 64 << 10
-"""Kilobytes of memory after which a process is not used again."""
+LARGE = 64 << 20
+"""Bytes of memory that a process keeps after a job, with which it is not used again."""
 NICE = 5
 _START = "import sys; sys.path.append(sys.argv[1]); from longstride.serving.apart import main; main()"
 
@@ -161,8 +161,13 @@ def main() -> None:
                 found = function(*arguments)
             except Exception as raised:
                 error = raised
-            again = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < LARGE
-            pickle.dump((again, error, found), out)
+            pickle.dump((_resident() < LARGE, error, found), out)
             out.flush()
-            if not again:
-                return
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has, where the system says so."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

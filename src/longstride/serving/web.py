@@ -84,9 +84,15 @@ async def fields(request: Request) -> dict[str, Any]:
             raise BadRequestError("Invalid request: the form cannot be read") from error
         return found
     body = await request.body()
+    state = state_of(request)
+    settings = state.service.settings
     if not body.strip():
+        if "api_key" in request.query_params and state.keys.required and not settings.query_keys:
+            raise BadRequestError(
+                "Invalid request: expected the API key in the body or a header (Authorization: Bearer KEY), "
+                "found it in the address, which proxies write to their logs"
+            )
         return dict(request.query_params)
-    settings = state_of(request).service.settings
     most = max(MOST_VALUES, 4 * (settings.max_texts + settings.max_terms))
     _check_number(body.count(b","), most + settings.max_characters)
     try:
