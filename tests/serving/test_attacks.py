@@ -20,9 +20,9 @@ from tests.serving.test_bad_input import archive
 from tests.serving.test_files import WORD, word
 
 SECONDS = 5.0
-"""Within which others are answered, on a machine that has much else to do; these attacks took 8 to 90."""
+"""Bound for `/health` during an attack, on a busy machine; without limits, attacks stopped the server for 8 to 90."""
 BYTES = 300 << 20
-"""That the server may take beyond what it had; some of them took gigabytes."""
+"""Memory that an attack may add to the server; some of them added gigabytes."""
 PARAGRAPH = "<w:p><w:r><w:t>a</w:t></w:r></w:p>"
 
 

@@ -69,7 +69,7 @@ def test_nested_tags_take_no_time(first: str, last: str) -> None:
 
 
 def test_kept_elements_end_where_they_are_closed() -> None:
-    """As a plain search in the list of open elements finds it."""
+    """The result equals that of a plain search in the list of open elements."""
     parts = ["<svg>", "</svg>", "<code>", "</code>", "</b>", "<b>", "a"]
 
     @given(st.lists(st.sampled_from(parts), max_size=20))
@@ -91,7 +91,7 @@ def test_kept_elements_end_where_they_are_closed() -> None:
 
 
 def test_tags_in_a_sentence_take_no_time() -> None:
-    """What came of the words in an element is asked once, not word by word for every place where it could go."""
+    """The shares of words are computed once for each tag, not for each tag and word."""
 
     class Counting(AlignedWords):
         def within(self, start: int, end: int) -> list[float]:

@@ -38,19 +38,19 @@ class AlignedWords:
     """The words and signs of an output, and where each comes from."""
 
     spans: list[tuple[int, int]]
-    """characters of the output"""
+    """characters of the output, for each word"""
     sources: NDArray[np.int64]
     """[tokens, 2] characters of the source"""
     shares: NDArray[np.float64]
-    """[words, tokens] how much of a word comes from each, 1 in all"""
+    """[words, tokens] the share of each word that comes from each token; a row sums to 1"""
 
     def moved(self, source: int, target: int) -> AlignedWords:
-        """The same so many characters further on, in both."""
+        """Return the same words, moved by these numbers of characters."""
         spans = [(start + target, end + target) for start, end in self.spans]
         return AlignedWords(spans, self.sources + source, self.shares)
 
     def within(self, start: int, end: int) -> list[float]:
-        """How much of each word comes from these characters of the source."""
+        """Return for each word the share, from 0 to 1, that comes from these characters of the source."""
         first, last = self.sources[:, 0], self.sources[:, 1]
         common = np.minimum(last, end) - np.maximum(first, start)
         found: list[float] = (self.shares * np.clip(common / np.maximum(1, last - first), 0, 1)).sum(axis=1).tolist()

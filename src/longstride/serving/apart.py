@@ -44,7 +44,7 @@ class Apart:
         self._waiting = 0
 
     async def run(self, timeout: float, function: Callable[..., R], *arguments: Any) -> R:
-        """Return what a function of a module returns, within so many seconds."""
+        """Call a function of a module and return its result; `timeout` in seconds."""
         if self._waiting >= MOST_WAITING:
             raise OverloadedError(f"The server is full: {self._waiting} documents wait to be read.")
         self._waiting += 1

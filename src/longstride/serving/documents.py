@@ -49,7 +49,7 @@ async def translate_document(service: Service, model: ServedModel, suffix: str, 
 
 
 async def words_of(service: Service, suffix: str, content: bytes) -> str:
-    """What a file says, without its marks, for whoever wants to know its language."""
+    """Return the text of a file, which tells its language."""
     if suffix == ".docx":
         return await _apart(service, word.words, content)
     text = content.decode("utf-8", "ignore")
@@ -57,7 +57,7 @@ async def words_of(service: Service, suffix: str, content: bytes) -> str:
 
 
 async def words_of_html(service: Service, documents: Sequence[str]) -> list[str]:
-    """The same of HTML."""
+    """Return the text of each page."""
     return await _apart(service, html_words, list(documents), size=sum(map(len, documents)))
 
 
@@ -75,7 +75,7 @@ async def translate_html(
 
 
 async def _apart(service: Service, function: Callable[..., R], *arguments: Any, size: int = SMALL + 1) -> R:
-    """What a function makes of a document of so many characters."""
+    """Call a function: here if its documents are small (`size` in characters), else in a process of its own."""
     if size <= SMALL:
         return function(*arguments)
     return await service.apart.run(service.settings.timeout, function, *arguments)
@@ -88,7 +88,7 @@ async def _translated(
     glossary: Glossary | None,
     escape: Callable[[str], str],
 ) -> list[Answer]:
-    """Parts of documents with their texts translated, and all of each joined."""
+    """Translate the texts of documents, given in parts, and join each."""
     texts = [part for one in parts for part in one if isinstance(part, Segment)]
     model, pieces = await service.pieces(model, [part.text for part in texts], glossary)
     given_up = threading.Event()

@@ -22,7 +22,7 @@ class Words(Protocol):
         """The first character of each, and the one behind its last."""
 
     def within(self, start: int, end: int) -> Sequence[float]:
-        """How much of each comes from these characters of the source, at most 1."""
+        """Return for each word the share, from 0 to 1, that comes from these characters of the source."""
 
 
 @dataclass

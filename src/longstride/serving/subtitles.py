@@ -17,8 +17,8 @@ MOST_LINES = 100_000
 
 
 def subtitles(text: str, moving: bool, most: int) -> list[Run | Segment]:
-    """Return the parts of a file with at most so many texts. The lines of each subtitle are one text, or one for each
-    who speaks; tags go with their words, as in HTML, of which subtitles have nothing else."""
+    """Return the parts of a file; refuse more than `most` texts. The lines of a subtitle are one text, or one for each
+    speaker. Tags go with their words, as in HTML; character references are no part of the format."""
     check_tags([text])
     if text.count("\n") > MOST_LINES:
         raise BadRequestError(f"Invalid request: the subtitles have more than {MOST_LINES} lines", 413)

@@ -14,7 +14,7 @@ from longstride.serving.html import check_number
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _WRITTEN_FIELDS = re.compile(r"\s*(?:$|(?:HYPERLINK|TOC|INDEX|QUOTE|FORMTEXT)\b)", re.IGNORECASE)
-"""Fields whose text somebody wrote, links say; Word writes others (page numbers, dates) anew whenever it likes to."""
+"""Fields whose text a person wrote, such as links. Word computes the others (page numbers, dates) again."""
 _WORD_PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -25,21 +25,21 @@ _DAMAGED = (
     EOFError,
     ValueError,
 )
-"""What archives that are none, or no longer whole, make Python raise."""
+"""Errors that Python raises for damaged archives and for other files."""
 MOST_UNPACKED = 64 << 20
 """Bytes that a Word file may hold when unpacked."""
 MOST_ENTRIES = 2000
 MOST_XML = 8 << 20
 MOST_MARKS = 400_000
-"""Bytes of its text with all marks, and marks: those that open or close an element, and attributes."""
+"""Bytes of its XML, and the tags or attributes in it."""
 DEEPEST = 200
-"""Elements within one another: whoever walks them by recursion stays far from Python's limit."""
+"""Elements within one another: recursion over them stays far from Python's limit."""
 MOST_NAMESPACES = 200
 MOST_FIELDS, MOST_OF_FIELD = 20, 100
 """Fields within one another that are looked at, and characters of what each says: Word has no more of them, and files
 that are made to take long do."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Of compression, which Word files may have."""
+"""Methods of compression that Word files may use."""
 _Tree = tuple[ElementTree.Element, dict[str, str]]
 """A root, and the prefixes of its namespaces."""
 
@@ -51,7 +51,7 @@ def words(content: bytes) -> str:
 
 
 def paragraphs(content: bytes, most: int) -> list[str]:
-    """Return the texts of a file, at most so many."""
+    """Return the texts of a file; refuse more than `most`."""
     found = ["".join(one.text or "" for one in texts) for texts in _read(content)[2]]
     check_number(len(found), most)
     return found
@@ -71,7 +71,7 @@ def rewritten(content: bytes, answers: Sequence[str]) -> bytes:
 
 
 def _read(content: bytes) -> tuple[dict[str, bytes], dict[str, _Tree], list[list[ElementTree.Element]]]:
-    """The files inside, those of text as trees, and the texts of all paragraphs."""
+    """Return the files inside, the trees of those with text, and the texts of all paragraphs."""
     parts = _unpacked(content)
     trees = {name: _parsed(data) for name, data in _texts(parts).items()}
     return parts, trees, [texts for tree, _ in trees.values() for texts in _paragraphs(tree)]
@@ -106,7 +106,7 @@ def _unpacked(content: bytes) -> dict[str, bytes]:
 
 
 def _texts(parts: dict[str, bytes]) -> dict[str, bytes]:
-    """Those with text in them."""
+    """Return the files that hold text."""
     return {name: data for name, data in parts.items() if _WORD_PARTS.fullmatch(name)}
 
 
