@@ -249,7 +249,7 @@ def test_looking_for_words_takes_turns_and_ends_with_the_request(monkeypatch: py
     piece = TranslatedPiece(Piece("", "a b", ""), [1], [1], "a b")
     done = [(Segment("a b", [Mark(0, 1, "<b>", "</b>")]), [piece])] * (2 * ROWS + 3)
     given_up = threading.Event()
-    assert documents._written(model, done, str, given_up) == ["<b>a b</b>"] * len(done)
+    assert documents._written(model, done, str, given_up) == ["<b>a</b> b"] * len(done)
     assert turns == [ROWS, ROWS, 3]
     given_up.set()
     with pytest.raises(CancelledError):
