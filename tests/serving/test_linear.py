@@ -69,7 +69,7 @@ def test_nested_tags_take_no_time(first: str, last: str) -> None:
 
 
 def test_kept_elements_end_where_they_are_closed() -> None:
-    """The result equals that of a plain search in the list of open elements."""
+    """A plain search in the list of open elements gives the same result."""
     parts = ["<svg>", "</svg>", "<code>", "</code>", "</b>", "<b>", "a"]
 
     @given(st.lists(st.sampled_from(parts), max_size=20))

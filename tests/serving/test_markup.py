@@ -229,7 +229,7 @@ def test_many_tags_take_no_time(text: str) -> None:
 
 
 def test_looking_for_words_takes_turns_and_ends_with_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others decode in between, and nobody looks on for a client that has gone."""
+    """Other requests are decoded in between; the work ends when the client leaves."""
     turns: list[int] = []
 
     class Turns:

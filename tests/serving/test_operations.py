@@ -101,7 +101,7 @@ def test_a_key_in_the_address_is_refused_unless_an_option_allows_it(
     assert [one.status_code for one in found] == [200 if allowed else 400, 400]
     assert allowed or "found it in the address" in found[0].json()["error"]
     free = Served(translator)
-    assert asked(free, ("POST", "/translate", {"params": params}))[0].status_code == 200  # nobody looks at it
+    assert asked(free, ("POST", "/translate", {"params": params}))[0].status_code == 200  # this server has no keys
     free.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from longstride.serving import word
 from longstride.serving.alignment import ROWS, AlignedWords, Aligner, Line, rewritten
 from longstride.serving.errors import BadRequestError, CancelledError
-from longstride.serving.html import Run, Segment, html_words, parsed
+from longstride.serving.html import Run, Segment, filled, html_words, parsed
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Answer, Service, TranslatedPiece
 from longstride.serving.subtitles import subtitles
@@ -100,7 +100,7 @@ async def _translated(
     found = iter(pieces)
     answers = []
     for one in parts:
-        text = "".join(next(written) if isinstance(part, Segment) else part.text for part in one)
+        text = filled(one, written)
         mine = [piece for part in one if isinstance(part, Segment) for piece in next(found)]
         answers.append(Answer(text, sum(len(piece.ids) for piece in mine), sum(len(piece.tokens) for piece in mine)))
     return answers

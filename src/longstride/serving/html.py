@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -145,6 +145,11 @@ def joined(parts: Iterable[Run | Segment]) -> list[Run | Segment]:
         stays = []
         found += [part] if part is not None else []
     return found
+
+
+def filled(parts: Iterable[Run | Segment], texts: Iterator[str]) -> str:
+    """Return a document of these parts, with the next of `texts`, as HTML, in the place of each segment."""
+    return "".join(next(texts) if isinstance(part, Segment) else part.text for part in parts)
 
 
 def parsed(documents: Sequence[str], moving: bool, most: int) -> list[list[Run | Segment]]:

@@ -189,7 +189,7 @@ def described(error: Any) -> str:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, R], seconds: float | None = None) -> R:
-    """The result of some work, which is given up when the client goes away or after so many seconds."""
+    """Return the result of some work; cancel it when the client leaves, or after this number of seconds."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_gone(request))
     try:

@@ -71,7 +71,7 @@ def rewritten(content: bytes, answers: Sequence[str]) -> bytes:
 
 
 def _read(content: bytes) -> tuple[dict[str, bytes], dict[str, _Tree], list[list[ElementTree.Element]]]:
-    """Return the files inside, the trees of those with text, and the texts of all paragraphs."""
+    """Return the files inside, the trees of text files by name, and the texts of all paragraphs."""
     parts = _unpacked(content)
     trees = {name: _parsed(data) for name, data in _texts(parts).items()}
     return parts, trees, [texts for tree, _ in trees.values() for texts in _paragraphs(tree)]
