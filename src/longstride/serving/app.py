@@ -55,6 +55,7 @@ def make_app(
             models.drain()
             if not await asyncio.to_thread(models.join, settings.drain_timeout):
                 models.stop()
+            await asyncio.to_thread(state.service.apart.close)
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.server = state

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
+from longstride.serving.documents import translate_html, words_of_html
 from longstride.serving.downloads import SUFFIXES
 from longstride.serving.errors import BadRequestError
-from longstride.serving.html import html_words, translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
@@ -81,7 +81,7 @@ async def translate(request: Request) -> TranslateAnswer:
     if asked.format not in ("text", "html"):
         raise BadRequestError(f"{asked.format[:100]} format is not supported")
     state.service.check(texts)
-    found = await while_connected(request, _translated(state, asked, texts))
+    found = await while_connected(request, _translated(state, asked, texts), state.service.settings.timeout)
     answers, detected = [one for one, _ in found], [one for _, one in found]
     many = isinstance(asked.q, list)
     others = [list(answer.alternatives) for answer in answers]
@@ -97,7 +97,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
     known = state.service.models.languages
     detected: list[tuple[str, float] | None] = [(asked.source, 100.0)] * len(texts)
     if asked.source == AUTO:
-        words = map(html_words, texts) if asked.format == "html" else texts
+        words = await words_of_html(state.service, texts) if asked.format == "html" else texts
         detected = [await state.detector.detect(text, known) for text in words]
     for code in {asked.target, *(one[0] for one in detected if one is not None)}:
         if code not in known:

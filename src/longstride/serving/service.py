@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from longstride.contract import Hypothesis, InputError, OptionError
 from longstride.contract.decoding import sentence_number
+from longstride.serving.apart import Apart
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
@@ -91,7 +92,7 @@ class Service:
     """Translates texts with the models of a server. Its methods belong to an event loop, which never waits."""
 
     def __init__(self, models: Models) -> None:
-        self.models, self.settings = models, models.settings
+        self.models, self.settings, self.apart = models, models.settings, Apart()
 
     @property
     def load(self) -> int:

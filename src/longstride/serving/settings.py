@@ -33,3 +33,4 @@ class ServerSettings(Options):
     body_timeout: float = option(10.0, "Seconds within which a request must have arrived.", least=0.001, most=86400)
     drain_timeout: float = option(30.0, "Seconds that open requests get when the server stops.", least=0, most=86400)
     file_seconds: float = option(1800.0, "Seconds that translated files can be fetched.", least=1, most=10**7)
+    query_keys: bool = option(False, "Whether a request may name its API key in its address, which proxies log.")
