@@ -30,6 +30,8 @@ DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 SHORTLIST = "shortlist"
 """The same, and one that a drafter can do without."""
+FEW = 4
+"""So few sentences may be decoded sooner one by one, by drafts, than side by side."""
 KEPT_DECODERS = 64
 """Decoders that are kept made, by name and options."""
 
@@ -135,23 +137,32 @@ class LoadedModel:
         unsaid = self._decoder_config(made.name).defaults.keys() - options.keys()
         return self._kept(f"{name} (side by side)", options, lambda: (made.without_slow_drafts(unsaid), limits))
 
-    def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """The same for a sentence by itself: where greedy search is the default and nobody named a decoder, its output
-        comes by drafts, long or short ones, where these turn out to be faster. That it is the same to the bit is known
-        where no sum hangs on how many words a step has, and a folder's defaults say only how long drafts are."""
-        made, limits = self.decoder(name, **options)
-        if name is not None or not self._drafts_by_itself(made):
-            return made, limits
-        return self._kept("(by itself)", options, lambda: (Fastest(made, *self._drafting(options)), limits))
+    def decoder_for(
+        self, sentences: int, name: str | None = None, /, batch: int | None = None, trace: bool = False, **options: Any
+    ) -> tuple[Decoder, Limits]:
+        """The decoder for a request of so many sentences, `batch` of them side by side (None: as many as is fastest).
+        Every choice among decoders is made here.
 
-    def few_decoder(self, count: int, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """The same for a few sentences, so many: side by side, or one by one as above, whichever turns out faster."""
-        made, limits = self.batched_decoder(name, **options)
-        if name is not None or not self._drafts_by_itself(made):
-            return made, limits
-        ways = [lambda: made, *self._drafting(options)]
-        alone = [lambda way=way: OneByOne(way()) for way in ways]
-        return self._kept(f"({count} sentences)", options, lambda: (Fastest(made, *alone), limits))
+        Where greedy search is the default and nobody named a decoder, the output of one sentence comes by drafts, long
+        or short ones, where these turn out to be faster; that of a few comes so one by one, where that is faster than
+        side by side. That it is the same to the bit is known where no sum hangs on how many words a step has, and a
+        folder's defaults say only how long drafts are. A `trace` changes no choice; but side by side a verifying
+        decoder keeps the drafts that it leaves out where they cost time, since somebody looks at them.
+        """
+        made, limits = self.decoder(name, **options)
+        rows = min(self.batch if batch is None else batch, sentences)
+        few = batch is None and 1 < sentences <= FEW
+        if name is None and (few or rows < 2) and self._drafts_by_itself(made):
+            ways = self._drafting(options)
+            if few:
+                ways = [lambda way=way: OneByOne(way()) for way in (lambda: made, *ways)]
+            key = f"({sentences} sentences)" if few else "(by itself)"
+            return self._kept(key, options, lambda: (Fastest(made, *ways), limits))
+        return self.batched_decoder(name, **options) if rows > 1 and not trace else (made, limits)
+
+    def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for a sentence by itself."""
+        return self.decoder_for(1, name, **options)
 
     def _drafts_by_itself(self, usual: Decoder) -> bool:
         """Whether drafts change no bit of what the usual decoder writes."""

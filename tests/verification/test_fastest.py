@@ -38,13 +38,13 @@ class Clock:
 
     def watched(self, name: str, decoder: Decoder) -> Decoder:
         """Tells the clock of every sentence."""
-        decode = decoder.decode
+        start = decoder.start
 
         def told(*given, **more):
             self.asked.append(name)
-            return decode(*given, **more)
+            return start(*given, **more)
 
-        decoder.decode = told  # type: ignore[method-assign]
+        decoder.start = told  # type: ignore[method-assign]
         return decoder
 
 
@@ -129,10 +129,10 @@ def test_a_sentence_by_itself_is_decoded_by_the_fastest(tmp_path: Path) -> None:
             found = translator.translate(lines[:count], max_length=9, min_length=8)
             assert [one.text for one in found[:2]] == greedy[:count]
     for count in (2, 3):
-        few, _ = translator.few_decoder(count, max_length=9, min_length=8)
+        few, _ = translator.decoder_for(count, max_length=9, min_length=8)
         assert isinstance(few, Fastest)
         assert few.chosen is not None
-        assert isinstance(translator.few_decoder(count, "greedy")[0], Greedy), "named"
+        assert isinstance(translator.decoder_for(count, "greedy")[0], Greedy), "named"
     (folder / "drafter.safetensors").write_bytes(b"damaged")
     damaged = load(folder, device="cpu", runtime="native", precision="fp32")
     for _ in range(2):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from time import perf_counter
 from typing import Annotated, Any
@@ -59,7 +59,7 @@ class GenerateAnswer(BaseModel):
     """Its answer, one output for each text."""
 
     model: str
-    decoder: str
+    decoder: str = Field(description="The decoder that ran; several where it is being tried which is faster")
     outputs: list[Generated]
     seconds: float
 
@@ -100,7 +100,7 @@ async def generate(request: Request) -> Any:
     outputs = [Generated(text=one.text, source_tokens=one.source_tokens, tokens=one.tokens) for one in found]
     return GenerateAnswer(
         model=model.spec.name,
-        decoder=asked.decoder or model.decoders[0],
+        decoder=_ran(asked, model, dict.fromkeys(name for one in found for name in one.decoders)),
         outputs=outputs,
         seconds=perf_counter() - begun,
     )
@@ -128,8 +128,9 @@ async def _steps(
     growing, number = GrowingText(model.translator.text, model.translator.folder.special.eos), 0
     traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
+    ran: dict[str, None] = {}
     if text.strip():
-        async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary)) as events:
+        async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary, ran)) as events:
             async for progress, found in events:  # noqa: B007
                 if progress is None:
                     break
@@ -153,9 +154,14 @@ async def _steps(
         "score": found[0].score if found else None,
         "steps": number,
         "model": model.spec.name,
-        "decoder": asked.decoder or model.decoders[0],
+        "decoder": _ran(asked, model, ran),
         **more,
     }
+
+
+def _ran(asked: GenerateRequest, model: ServedModel, ran: Iterable[str]) -> str:
+    """The decoders that ran; the one that would have, where there was nothing to decode."""
+    return ", ".join(ran) or asked.decoder or model.decoders[0]
 
 
 def _step(model: ServedModel, event: Event) -> dict[str, Any]:
