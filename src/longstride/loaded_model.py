@@ -256,6 +256,10 @@ class LoadedModel:
         self._default = DRAFTED
         self.decoder()  # a drafter that does not fit is refused here
 
+    def check_named(self, name: str) -> None:
+        """Refuse a decoder that there is not."""
+        self._decoder_config(name)
+
     def _decoder_config(self, name: str) -> DecoderConfig:
         if name in self._decoders:
             return self._decoders[name]

@@ -19,8 +19,8 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import repeat
 from importlib import resources
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -44,7 +44,7 @@ from longstride.model_folder import ModelFolder
 from longstride.runtime.choosing import make_runner
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
-from longstride.text.sentences import alternating
+from longstride.text.sentences import LONGEST_WORD, alternating, has_words
 from longstride.translation import BREAK, GrowingText, Translation, given_drafts, joined
 
 BY_TEXT = "text-verify"
@@ -150,7 +150,8 @@ class Translator(LoadedModel):
         which is as the model reads them unless somebody says so."""
         if not self.folder.config.sentences if whole is None else whole:
             return BREAK.split(text)
-        return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
+        simple = _SENTENCE.fullmatch(text) and has_words(text) and self.fits(text)
+        return [text] if simple else alternating(text, self.fits)
 
     def fits(self, line: str) -> bool:
         """Whether the model can read a line without anything of it being cut."""
@@ -189,10 +190,14 @@ class Translator(LoadedModel):
         return [text.replace("\n", " ").replace("\r", " ") for text in self.target_tokenizer.decode_many(list(rows))]
 
     @overload
-    def translate(self, text: str, /, decoder: str | None = None, *, trace: Literal[True], **told: Any) -> Translation: ...
+    def translate(
+        self, text: str, /, decoder: str | None = None, *, trace: Literal[True], **told: Any
+    ) -> Translation: ...
 
     @overload
-    def translate(self, text: str, /, decoder: str | None = None, *, trace: Literal[False] = ..., **told: Any) -> str: ...
+    def translate(
+        self, text: str, /, decoder: str | None = None, *, trace: Literal[False] = ..., **told: Any
+    ) -> str: ...
 
     @overload
     def translate(self, text: Sequence[str], /, decoder: str | None = None, **told: Any) -> list[Translation]: ...
@@ -242,7 +247,7 @@ class Translator(LoadedModel):
         terms = None if glossary is None else self.glossary(glossary, usual)
         texts = [self._divided(one, True if drafts is not None else whole) for one in _texts(text)]
         for number, parts in enumerate(texts, first_line):
-            if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
+            if (kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0)) > LONGEST_WORD:
                 (warn or partial(warnings.warn, stacklevel=2))(
                     f"line {number} has {kept:,} characters without a space, which are no word and stand in the output "
                     f"as they are; with spaces or line breaks in them they are translated."
@@ -304,7 +309,7 @@ class Translator(LoadedModel):
         """
         if not isinstance(text, str):
             raise InputError(f"stream expects one text, found {shown(text)}.")
-        chosen, limits = self.decoder(decoder, **options)
+        chosen, limits = self.decoder_for(1, decoder, **options)
         parts = self._divided(text, whole)
 
         def pieces() -> Generator[str, None, None]:

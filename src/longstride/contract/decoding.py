@@ -449,7 +449,8 @@ class Decoder(ABC):
                 session.settle()
         session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
-        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations - session.ahead, self.name)
+        iterations -= session.ahead
+        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations, self.name)
 
 
 __all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

@@ -22,6 +22,7 @@ from longstride.serving.state import state_of
 from longstride.serving.tracing import TracedOutput
 from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
 from longstride.text.glossary import Glossary
+from longstride.text.sentences import has_words
 from longstride.translation import GrowingText
 
 EVENTS = "text/event-stream"
@@ -129,7 +130,8 @@ async def _steps(
     traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
     ran: dict[str, None] = {}
-    if text.strip():
+    said = has_words(text)  # else it stays as it is, as everywhere
+    if said:
         async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary, ran)) as events:
             async for progress, found in events:  # noqa: B007
                 if progress is None:
@@ -143,13 +145,13 @@ async def _steps(
                 elif tokens:
                     yield {"text": new, "tokens": tokens}
     tokens = list(found[0].tokens) if found else []
-    told, new = growing.end(tokens)
+    told, new = growing.end(tokens) if said else ([], text)
     if (told or new) and not asked.trace:
         yield {"text": new, "tokens": told}
     more = {"trace": await asyncio.to_thread(traced.told), "beside": beside} if asked.trace else {}
     yield {
         "done": True,
-        "text": model.translator.text([tokens])[0],
+        "text": model.translator.text([tokens])[0] if said else new,
         "tokens": tokens,
         "score": found[0].score if found else None,
         "steps": number,

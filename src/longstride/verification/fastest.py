@@ -113,12 +113,14 @@ class _Timed(Decoder):
 
 
 class _TimedSession(Session):
-    """A session that adds up what its work takes: what is made of its steps, a trace say, is not counted."""
+    """A session that adds up what its work takes, until nothing is left: what is made of its steps, a trace say, is not
+    counted."""
 
     def __init__(self, session: Session, seconds: float, note: Callable[[float, int], None]) -> None:
         self._session, self._seconds, self._note = session, seconds, note
         self.capacity, self.portion, self.calls = session.capacity, session.portion, session.calls
-        self._tokens: int | None = 0  # None: something was given up
+        self._left = self._tokens = 0
+        self._whole = True  # nothing was given up
 
     @property
     def free(self) -> int:
@@ -127,6 +129,7 @@ class _TimedSession(Session):
 
     def admit(self, source: Source) -> list[int]:
         """Timed."""
+        self._left += source.rows
         return self._timed(partial(self._session.admit, source))
 
     def advance(self) -> Step:
@@ -134,26 +137,32 @@ class _TimedSession(Session):
         return self._timed(self._session.advance)
 
     def take_finished(self) -> list[Finished]:
-        """Timed, and their tokens counted."""
+        """Timed; with the last of them it is said what they took."""
         done = self._timed(self._session.take_finished)
-        if self._tokens is not None:
-            self._tokens += sum(len(one.hypotheses[0].tokens) for one in done)
+        self._tokens += sum(len(one.hypotheses[0].tokens) for one in done)
+        self._gone(len(done))
         return done
 
     def cancel(self, ticket: int) -> None:
         """What is not decoded whole tells nothing."""
         self._session.cancel(ticket)
-        self._tokens = None
+        self._whole = False
+        self._gone(1)
 
     def settle(self) -> None:
         """The session may."""
         self._session.settle()
 
     def close(self) -> None:
-        """Say what it took."""
+        """Close the session."""
         self._session.close()
-        if self._tokens is not None:
-            self._note(self._seconds, self._tokens)
+
+    def _gone(self, sentences: int) -> None:
+        self._left -= sentences
+        if sentences and not self._left:
+            if self._whole:
+                self._note(self._seconds, self._tokens)
+            self._seconds, self._tokens, self._whole = 0.0, 0, True
 
     def _timed(self, work: Callable[[], R]) -> R:
         begun = perf_counter()
