@@ -24,7 +24,7 @@ from longstride.runtime.names import PRECISIONS, RUNTIMES
 from longstride.tasks.toys import SYMBOLS
 from longstride.text.sentences import alternating, has_words
 from longstride.text.tokenizer import WordsTokenizer
-from longstride.translator import _SENTENCE, Translator
+from longstride.translator import _SENTENCE, Translation, Translator
 from tests.folders import LONGEST, edit_config, words, write_folder
 
 LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)
@@ -245,6 +245,26 @@ def test_characters_that_are_written_out_count_as_what_they_become(
 def test_outputs_never_outgrow_the_positions(translator: Translator) -> None:
     full = translator.translate(["a b c d e f"], max_length=1000, max_extra=1000, min_length=LONGEST - 1)
     assert len(full[0].tokens) == LONGEST - 1
+
+
+@pytest.mark.parametrize("whole", [None, False])
+@pytest.mark.parametrize("decoder", [None, "greedy", "beam"])
+def test_a_single_text_is_a_str_and_with_a_trace_a_result(
+    translator: Translator, decoder: str | None, whole: bool | None
+) -> None:
+    text = "A B c. D E!\na b"
+    plain = translator.translate(text, decoder, whole=whole, max_length=4)
+    traced = translator.translate(text, decoder, whole=whole, trace=True, max_length=4)
+    [listed] = translator.translate([text], decoder, whole=whole, trace=True, max_length=4)
+    assert type(plain) is str
+    assert (type(traced), traced) == (Translation, listed)
+    assert (str(traced), traced.decoder) == (plain, decoder or "greedy")
+    assert traced.trace is not None
+    assert tuple(traced.trace.replay()) == traced.tokens
+    [untraced] = translator.translate([text], decoder, whole=whole, max_length=4)
+    assert (untraced.trace, untraced.decoder) == (None, traced.decoder)
+    nothing = translator.translate("", decoder, trace=True)
+    assert (nothing.text, nothing.trace, nothing.decoder) == ("", None, "")
 
 
 def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None:
