@@ -154,10 +154,10 @@ class LoadedModel:
         few = batch is None and 1 < sentences <= FEW
         if name is None and (few or rows < 2) and self._drafts_by_itself(made):
             ways = self._drafting(options)
-            if few:
-                ways = [lambda way=way: OneByOne(way()) for way in (lambda: made, *ways)]
-            key = f"({sentences} sentences)" if few else "(by itself)"
-            return self._kept(key, options, lambda: (Fastest(made, *ways), limits))
+            if not few:
+                return self._kept("(by itself)", options, lambda: (Fastest(made, *ways), limits))
+            alone = [lambda way=way: OneByOne(way()) for way in [lambda: made, *ways]]
+            return self._kept(f"({sentences} sentences)", options, lambda: (Fastest(made, *alone), limits))
         return self.batched_decoder(name, **options) if rows > 1 and not trace else (made, limits)
 
     def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:

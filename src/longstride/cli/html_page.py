@@ -46,7 +46,7 @@ def translate_page(
         told = f"expected UTF-8, found the byte {content[error.start]:#04x} at place {error.start}"
         raise InputError(f"{STDIN if is_standard(input) else input}: {told}.") from None
     settings = ServerSettings(rows=min(rows, 10**4), max_waiting=10**6, max_characters=LONGEST, timeout=DAY)
-    spec, ran = ModelSpec(HTML, "", "", lambda: translator, decoder, options), _Ran()
+    spec, ran = ModelSpec(HTML, "", "", lambda: translator, decoder, options=options), _Ran()
     models = Models([spec], settings, lambda model, decoder: ran)
     try:
         [answer] = asyncio.run(translate_html(Service(models), models.named(None), [text], glossary))

@@ -41,10 +41,10 @@ class ModelSpec:
     open: Callable[[], Translator]
     decoder: str | None = None
     """the one that requests get that name none; None: the model's own"""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """of that decoder"""
     glossary: Callable[[], Glossary] | None = None
     """reads what terms are called in all its outputs"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """of the decoder that requests get that name none"""
 
 
 def languages_of(name: str) -> tuple[str, str] | None:
