@@ -31,7 +31,7 @@ DRAFTER = "drafter"
 SHORTLIST = "shortlist"
 """The same, and one that a drafter can do without."""
 FEW = 4
-"""So few sentences may be decoded sooner one by one, by drafts, than side by side."""
+"""Up to this many sentences may be faster one by one with drafts than side by side."""
 KEPT_DECODERS = 64
 """Decoders that are kept made, by name and options."""
 
@@ -140,14 +140,14 @@ class LoadedModel:
     def decoder_for(
         self, sentences: int, name: str | None = None, /, batch: int | None = None, trace: bool = False, **options: Any
     ) -> tuple[Decoder, Limits]:
-        """The decoder for a request of so many sentences, `batch` of them side by side (None: as many as is fastest).
-        Every choice among decoders is made here.
+        """Choose the decoder for a request of this many sentences, `batch` of them side by side (None: the fastest
+        number). All requests are routed here.
 
-        Where greedy search is the default and nobody named a decoder, the output of one sentence comes by drafts, long
-        or short ones, where these turn out to be faster; that of a few comes so one by one, where that is faster than
-        side by side. That it is the same to the bit is known where no sum hangs on how many words a step has, and a
-        folder's defaults say only how long drafts are. A `trace` changes no choice; but side by side a verifying
-        decoder keeps the drafts that it leaves out where they cost time, since somebody looks at them.
+        If greedy search is the default and the request names no decoder, the choice learns from timings: one sentence
+        is decoded without drafts, with long or with short drafts; a few sentences side by side, or one by one in these
+        ways. The output is the same to the bit, which requires a runtime whose sums do not depend on the width of a
+        step and a folder whose defaults set nothing but the length of drafts. A `trace` changes no choice. Side by
+        side, however, a traced verifying decoder keeps the drafts that :meth:`batched_decoder` skips to save time.
         """
         made, limits = self.decoder(name, **options)
         rows = min(self.batch if batch is None else batch, sentences)

@@ -1,4 +1,4 @@
-"""What commands say beside their results: which decoder ran, how to get more, and nothing of it with --quiet."""
+"""Messages beside the results: the decoder that ran, hints, progress; --quiet prints none of them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("beam", ["--runtime", "native"], "decoder: beam"),
     ],
 )
-def test_the_decoder_that_ran_is_said(
-    run: Run, family: Path, decoder: str | None, more: list[str], said: str
-) -> None:
+def test_the_decoder_that_ran_is_said(run: Run, family: Path, decoder: str | None, more: list[str], said: str) -> None:
     named = [] if decoder is None else ["--decoder", decoder]
     ran = run("translate", "-m", family, "--device", "cpu", *named, *more, stdin=b"a b c\n")
     assert ran.code == 0
@@ -141,9 +139,10 @@ def test_a_page_keeps_its_tags(run: Run, family: Path, tmp_path: Path) -> None:
 def test_what_a_page_has_no_use_for_is_refused(run: Run, family: Path, more: list[str], told: str) -> None:
     assert told in run("translate", "-m", family, "--format", "html", *more, stdin=PAGE.encode()).error
     assert "--format expects text or html, found 'pdf'." in run("translate", "-m", family, "--format", "pdf").error
-    assert "standard input: expected UTF-8, found the byte 0xff at place 1." in run(
-        "translate", "-m", family, "--format", "html", stdin=b"a\xff"
-    ).error
+    assert (
+        "standard input: expected UTF-8, found the byte 0xff at place 1."
+        in run("translate", "-m", family, "--format", "html", stdin=b"a\xff").error
+    )
 
 
 def test_a_page_needs_no_package_of_the_servers(family: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whoever asks, and whether it is traced: a request by itself is decoded by the same decoder, which is said."""
+"""One sentence is decoded by the same decoder on every route, traced or not, and each route names that decoder."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT_NATIVE), reason=WHY_NOT_NATIVE or "
 LINE = "a b c"
 LIMITS = {"max_length": 9, "min_length": 8}
 TRIED = 2
-"""Outputs of each decoder that are compared here, and so many times as many of those that are close"""
+"""Replaces TRIALS and LONGER"""
 REQUESTS = 3 * (TRIED * TRIED + 1) + 2
 Said = tuple[str, str | None]
-"""A text, and the name of the decoder where the answer has one."""
+"""A text and the name of the decoder, if the answer has one"""
 Ask = Callable[[httpx.AsyncClient, Translator], Said]
 
 
@@ -113,7 +113,7 @@ ROUTES = {
 
 
 def asked(folder: Path, routes: list[str]) -> tuple[list[Said], dict[str, list[str]]]:
-    """What each answered in turn, and who /ready says would decode the next one."""
+    """Return the answers in turn, and the decoders that /ready names afterwards."""
     translator, metrics = opened(folder), Metrics()
     spec = ModelSpec("tiny", "en", "de", lambda: translator, options=LIMITS)
 

@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 quiet = False
-"""Whether results, warnings and errors are all that is said (--quiet)"""
+"""Print results, warnings and errors only (--quiet)."""
 
 
 def live() -> bool:
-    """Whether somebody looks on who wants to see how far the work is."""
+    """Return whether to draw progress: stderr is a terminal and --quiet was not given."""
     return err.is_terminal and not quiet
 
 

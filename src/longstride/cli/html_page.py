@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HTML = "html"
 TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>")
-"""What a line of HTML has and few other lines do."""
+"""A tag of HTML."""
 LONGEST = 10**8
 """Characters, and as many sentences as these may hold."""
 DAY = 86400.0
@@ -53,7 +53,7 @@ def translate_page(
     finally:
         models.stop()
         models.join(1.0)
-    # A page in ASCII need not be UTF-8 for whoever shows it, whatever it says of itself.
+    # A browser may not read a page in ASCII as UTF-8, so it stays in ASCII.
     found = answer.text.encode("ascii", "xmlcharrefreplace").decode() if content.isascii() else answer.text
     return found, list(ran.names)
 

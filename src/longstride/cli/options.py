@@ -170,9 +170,8 @@ def say_report(
     batch: int | None = None,
     decoders: Collection[str] = (),
 ) -> None:
-    """What the runners have to say of their work, when it is done; what `auto` was, first, by which `decoders`, and how
-    many sentences were decoded at once, where nobody had said. Who asked for a `precision` for the sake of speed hears
-    of a faster one."""
+    """Print which runtime carried the work out, the `decoders` that ran and the `batch` that was chosen, and then the
+    runners' reports. With the precision `auto`, mention a faster precision."""
     by = f"; decoder{'s' if len(decoders) > 1 else ''}: {' and '.join(decoders)}" if decoders else ""
     many = by if batch is None else f"{by}, {batch} sentences at a time"
     told: dict[str, None] = {}  # models that are carried out alike say so once

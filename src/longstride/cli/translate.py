@@ -181,7 +181,7 @@ class _Work:
     ran: dict[str, None] = field(default_factory=dict, init=False)
     """names of the decoders that did them"""
     tagged: bool = field(default=False, init=False)
-    """whether a line was said to have markup"""
+    """a warning of markup was printed"""
     _decoded: int = field(default=0, init=False)
     _most: int = field(default=0, init=False)
 
@@ -217,7 +217,7 @@ class _Work:
 
     @property
     def undrafted(self) -> bool:
-        """Whether somebody looks on and sees no drafts, though the model has a drafter."""
+        """Return whether the printed trace shows no drafts although the model has a drafter."""
         drafting = "draft-verify" in self.translator.decoders
         return self.teller is not None and self.decoder is None and drafting and list(self.ran) == ["greedy"]
 

@@ -139,8 +139,8 @@ class Lanes:
         return min(width for width in self._sizes if width >= length)
 
     def lane_for(self, width: int, length: int, waiting: int, named: bool = False) -> Lane | None:
-        """Where sources of a width go, the first of which has `length` tokens, while so many wait; None: they wait.
-        `named`: its request names the decoder."""
+        """Return the table for waiting sources of this width, or None if they have to wait. The first source has
+        `length` tokens; `named`: its request names the decoder."""
         mine = [lane for lane in self.open if lane.width == width]
         total = waiting + sum(len(lane.live) for lane in mine)
         wanted = next((size for size in self._sizes[width] if size >= total), self._sizes[width][-1])

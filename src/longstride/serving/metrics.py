@@ -14,9 +14,9 @@ from longstride.serving.errors import ServingError
 from longstride.serving.scheduler import Sentence
 
 LABELS = ["model_name", "decoder"]
-"""What a request asks for, or gets as its model's usual decoder"""
+"""The decoder is the one that the request names, or the model's default."""
 RAN = "ran"
-"""The decoder that ran, which may be a faster one of the same output"""
+"""Label: the decoder that ran, which may be a faster one with the same output."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 POSITIONS = 16
 """Places of a draft that are counted one by one."""

@@ -44,7 +44,7 @@ class ModelSpec:
     glossary: Callable[[], Glossary] | None = None
     """reads what terms are called in all its outputs"""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """of the decoder that requests get that name none"""
+    """options of the default decoder"""
 
 
 def languages_of(name: str) -> tuple[str, str] | None:

@@ -66,7 +66,7 @@ class Sentence:
     prefix: Sequence[int] = ()
     """what its output begins with, for schedulers that take such"""
     named: bool = False
-    """whether its request names the decoder"""
+    """True if the request names the decoder"""
     decoder: str = field(default="", init=False)
     """name of the one that decodes it, once it is admitted"""
     came: float = field(default_factory=monotonic)

@@ -40,7 +40,7 @@ class Answer:
     tokens: int
     alternatives: tuple[str, ...] = ()
     decoders: tuple[str, ...] = ()
-    """names of those that ran for the request"""
+    """names of the decoders that ran for the request"""
 
 
 @dataclass(frozen=True)

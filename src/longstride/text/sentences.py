@@ -51,7 +51,7 @@ class Piece:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter or digit, and so something to translate."""
+    """Return whether the text has a letter or digit; without one it is not translated."""
     return any(map(str.isalnum, text))
 
 

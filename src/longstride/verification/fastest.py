@@ -56,11 +56,11 @@ class Fastest(Decoder):
         return list(dict.fromkeys(one.name for one in (self._made if self.chosen is None else [self.chosen])))
 
     def start(self, capacity: int, limits: Limits, longest_source: int) -> Session:
-        """By whichever is the fastest, or is to be tried."""
+        """Start a session of :meth:`upcoming`."""
         return self.upcoming().start(capacity, limits, longest_source)
 
     def upcoming(self) -> Decoder:
-        """Whichever is the fastest, or is to be tried; a trial is timed, whoever asked for it and looks on."""
+        """Return the fastest decoder or, while there are trials, the next one to time."""
         if self.chosen is not None:
             return self.chosen
         # The first two are the usual one's: who has one sentence alone waits for nothing else.
@@ -113,8 +113,8 @@ class _Timed(Decoder):
 
 
 class _TimedSession(Session):
-    """A session that adds up what its work takes, until nothing is left: what is made of its steps, a trace say, is not
-    counted."""
+    """A session that adds up the time of its own calls and reports it when all sentences are finished. Work outside the
+    session, such as making a trace, is not timed."""
 
     def __init__(self, session: Session, seconds: float, note: Callable[[float, int], None]) -> None:
         self._session, self._seconds, self._note = session, seconds, note
@@ -137,14 +137,14 @@ class _TimedSession(Session):
         return self._timed(self._session.advance)
 
     def take_finished(self) -> list[Finished]:
-        """Timed; with the last of them it is said what they took."""
+        """Timed; the last sentence reports the time and tokens of all."""
         done = self._timed(self._session.take_finished)
         self._tokens += sum(len(one.hypotheses[0].tokens) for one in done)
         self._gone(len(done))
         return done
 
     def cancel(self, ticket: int) -> None:
-        """What is not decoded whole tells nothing."""
+        """Cancel it; a session with a cancelled sentence reports no time."""
         self._session.cancel(ticket)
         self._whole = False
         self._gone(1)
@@ -201,7 +201,7 @@ class _OneByOneSession(Session):
 
     @property
     def free(self) -> int:
-        """How many more may wait."""
+        """The number of sentences that may still be admitted."""
         return self.capacity - len(self._waiting)
 
     def admit(self, source: Source) -> list[int]:
