@@ -229,7 +229,7 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     """Look a kind up; an unknown name is answered with those there are."""
     if name not in kinds:
         there = ", ".join(sorted(kinds))
-        raise OptionError(f"There is no {what} {name!r}{meant(name, kinds)}; there are {there}.")
+        raise OptionError(f"There is no {what} {name!r}{meant(name, kinds)}. Available: {there}.")
     return kinds[name]
 
 

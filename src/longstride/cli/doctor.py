@@ -96,7 +96,7 @@ def doctor(
     findings: list[Finding] = []
     expected: list[str] | None = None
     each, done = 2 * (len(LINES) + 1), 0
-    with Bar("trying runtimes", len(ways) * each) as bar:
+    with Bar("trying runtimes", len(ways) * each, lines=False) as bar:
         for number, (runtime_name, precision) in enumerate(ways):
             note = f"{runtime_name} {precision}"
             bar.to(done := number * each, note=note)

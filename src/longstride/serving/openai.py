@@ -134,6 +134,14 @@ async def completions(request: Request) -> Any:
     )
 
 
+@router.post("/chat/completions", include_in_schema=False)
+async def chat() -> None:
+    """Say where to ask instead: these models translate, and hold no conversation."""
+    raise BadRequestError(
+        "There is no /v1/chat/completions: these models translate. POST the text as `prompt` to /v1/completions.", 404
+    )
+
+
 def _named(service: Service, name: str) -> tuple[ServedModel, str | None]:
     """A model and a decoder: the longest name of a model that fits comes first, since names may have colons in them."""
     for model in service.models:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TypeVar
@@ -40,6 +40,8 @@ class Answer:
     source_tokens: int
     tokens: int
     alternatives: tuple[str, ...] = ()
+    decoders: tuple[str, ...] = ()
+    """names of the decoders that ran for the request"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class _Asked:
     decoder: str | None = None
     whole: bool = False
     glossary: Glossary | None = None
+    ran: dict[str, None] = field(default_factory=dict)
+    """names of the decoders that ran, once they have"""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class Service:
                 one.source_tokens,
                 one.tokens,
                 tuple(text for text in dict.fromkeys(other.alternatives) if text != one.text)[:alternatives],
+                one.decoders,
             )
             for one, other in zip(best, others, strict=True)
         ]
@@ -166,7 +171,7 @@ class Service:
                 for rank in range(ranks if asked.decoder == ALTERNATIVES else 0)
             ]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
+            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), tuple(asked.ran)))
         return answers
 
     async def pieces(
@@ -213,7 +218,7 @@ class Service:
             for part, row in enumerate(one.ids)
             if row is not None
         ]
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers))
+        outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers, asked.ran))
         return [(one, [next(outputs) for _ in one.full]) for one in work]
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
@@ -262,15 +267,16 @@ class Service:
         deadline: float,
         led: dict[int, Placing],
         numbers: Sequence[int] = (0,),
+        ran: dict[str, None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Outputs that lack a term come again, with a prefix that has it, until none does. `numbers` are those of the
-        sentences within their request."""
+        sentences within their request; `ran` gets the names of the decoders."""
 
         def prefixes(numbers: Sequence[int]) -> dict[int, list[int]]:
             with model.turns:
                 return {one: found for one in numbers if (found := led[one](outputs[one][0].tokens))}
 
-        outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers)
+        outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers, ran=ran)
         again = list(led)
         while again:
             async with _before(deadline):
@@ -291,13 +297,21 @@ class Service:
         deadline: float,
         prefixes: Sequence[Sequence[int]] = (),
         numbers: Sequence[int] | None = None,
+        ran: dict[str, None] | None = None,
     ) -> list[list[Hypothesis]]:
         if not ids:
             return []
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in ids]
         sentences = [
-            Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number, prefix=prefix)
+            Sentence(
+                row,
+                deadline,
+                partial(_tell, loop, partial(_settle, future)),
+                number=number,
+                prefix=prefix,
+                named=decoder is not None,
+            )
             for number, row, future, prefix in zip(
                 range(len(ids)) if numbers is None else numbers, ids, futures, prefixes or [()] * len(ids), strict=True
             )
@@ -306,7 +320,10 @@ class Service:
         scheduler.submit(sentences)
         try:
             async with _before(deadline):
-                return await asyncio.gather(*futures)
+                found = await asyncio.gather(*futures)
+            if ran is not None:
+                ran.update(dict.fromkeys(one.decoder for one in sentences))
+            return found
         finally:
             if left := [one for one in sentences if not one.over]:
                 scheduler.cancel(left)
@@ -321,19 +338,20 @@ class Service:
         decoder: str | None = None,
         timeout: float | None = None,
         glossary: Glossary | None = None,
+        ran: dict[str, None] | None = None,
     ) -> AsyncGenerator[tuple[Progress | None, list[Hypothesis]], None]:
         """What each iteration did to one text, which is translated as one sentence; at the end, its outputs. Of one
-        with a glossary's terms these alone: an output that lacks a term comes again."""
+        with a glossary's terms these alone: an output that lacks a term comes again. `ran` gets the decoder's name."""
         self.check([text])
         deadline = self._deadline(timeout)
         [ids] = model.translator.encode([text], warn=lambda message: None)
         if led := await self._led(model, decoder, [text], [ids], glossary):
-            [found] = await self._settled(model, decoder, [ids], deadline, led)
+            [found] = await self._settled(model, decoder, [ids], deadline, led, ran=ran)
             yield None, found
             return
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
-        sentence = Sentence(ids, deadline, tell, watch=tell)
+        sentence = Sentence(ids, deadline, tell, watch=tell, named=decoder is not None)
         scheduler = await self.scheduler(model, decoder)
         scheduler.submit([sentence])
         try:
@@ -343,6 +361,8 @@ class Service:
                 if isinstance(told, ServingError):
                     raise told
                 if isinstance(told, list):
+                    if ran is not None:
+                        ran[sentence.decoder] = None
                     yield None, told
                     return
                 yield told, []
@@ -357,7 +377,7 @@ class Service:
             [ids] = model.translator.encode([WARM_UP])
             longest = min(SHORT, model.translator.longest) - 1
             first = [*(ids[:-1] * longest)[:longest], ids[-1]] if model.translator.runner.records else ids
-            for number in (1, 2, 5, 2 * self.settings.rows):
+            for number in (1, 1, 1, 1, 2, 5, 2 * self.settings.rows):  # by itself so often as there may be ways to
                 some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
                 await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)
 
