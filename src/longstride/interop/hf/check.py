@@ -122,7 +122,7 @@ def generated(
     if unsaid or getattr(tokenizer, "start", None) is not None:
         settings["decoder_start_token_id"] = special.start
     if own.max_length is None and own.max_new_tokens is None:
-        settings["max_new_tokens"] = longest + (own.forced_eos_token_id is not None)
+        settings["max_new_tokens"] = longest + (own.forced_eos_token_id in (special.eos, [special.eos]))
     found = model.generate(
         padded, attention_mask=visible.long(), num_beams=1, do_sample=False, **settings
     )  # fmt: skip

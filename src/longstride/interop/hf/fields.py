@@ -1,4 +1,4 @@
-"""Another library's JSON settings, taken apart field by field: what nobody asked for and nobody knows is refused."""
+"""Another library's JSON settings, taken apart field by field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longstride.text.files import read_json
 
 
 class Fields:
-    """The fields of one JSON object; each is taken once, and :meth:`finish` refuses those that were not."""
+    """The fields of one JSON object; each is taken once, and :meth:`unknown` names those that were not."""
 
     def __init__(self, values: Mapping[str, Any], place: str) -> None:
         self.values = dict(values)
@@ -63,13 +63,6 @@ class Fields:
             raise self.wrong(name, "true or false", found)
         return found
 
-    def same(self, one: str, other: str, default: int) -> int:
-        """A number that two fields must agree on."""
-        first, second = self.number(one, default, 1), self.number(other, default, 1)
-        if first != second:
-            raise ModelFolderError(f"{self.place}: expected {one} and {other} to be equal, found {first} and {second}.")
-        return first
-
     def one_of(self, name: str, known: Mapping[str, Any], default: str) -> Any:
         """What a name stands for."""
         found = self.take(name, default)
@@ -89,11 +82,9 @@ class Fields:
             if found is not None and found not in known:
                 raise self.unsupported(name)
 
-    def finish(self) -> None:
-        """Refuse what nobody asked for."""
-        for name, value in self.values.items():
-            if name not in self._taken and value is not None:
-                raise self.unsupported(name)
+    def unknown(self) -> tuple[str, ...]:
+        """Names that were not asked for."""
+        return tuple(name for name, value in self.values.items() if name not in self._taken and value is not None)
 
     def wrong(self, name: str, expected: str, found: Any) -> ModelFolderError:
         """An error that says what a field should be."""

@@ -6,7 +6,7 @@ there was such a file have its fields in config.json.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ class Generation:
     """whether the probability of what is suppressed goes to the rest, which beams' scores tell"""
     notes: tuple[str, ...] = field(default=())
     """what a person ought to be told"""
+    unknown: tuple[str, ...] = ()
+    """fields of its own file that are not known"""
 
 
 def read_generation(folder: Path, config: Fields) -> Generation:
@@ -93,8 +95,7 @@ def read_generation(folder: Path, config: Fields) -> Generation:
     found = _generation(fields, config, own)
     fields.leave(NO_EFFECT)
     fields.neutral(NEUTRAL)
-    fields.finish()
-    return found
+    return replace(found, unknown=fields.unknown() if own else ())
 
 
 def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
@@ -116,10 +117,10 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
         first = bos
     suppress = _suppressed(fields, eos)
     if first is not None and first in (fields.take("suppress_tokens") or ()):
-        raise ModelFolderError(
-            f"{fields.place}: forced_bos_token_id expects an id that is not suppressed, found {first}."
-        )
+        raise fields.wrong("forced_bos_token_id", "an id that is not suppressed", first)
     limits = _limits(fields, eos, notes)
+    if limits.get("forced_last") is not None and limits["forced_last"] in (fields.take("suppress_tokens") or ()):
+        raise fields.wrong("forced_eos_token_id", "an id that is not suppressed", limits["forced_last"])
     limits["forced_first"] = first
     limits["no_repeat_ngram"] = fields.number("no_repeat_ngram_size", 0)
     beams = fields.number("num_beams", 1, 1)
@@ -129,7 +130,7 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
     search: dict[str, Any] = {}
     if beams > 1:
         search = {"width": beams, "length_penalty": "hf", "strength": strength, "early_stopping": stopping}
-        search["forced_eos"] = fields.take("forced_eos_token_id") is not None
+        search["forced_eos"] = fields.take("forced_eos_token_id") is not None and "forced_last" not in limits
     if fields.take("do_sample"):
         notes.append(
             f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for, and "
@@ -154,12 +155,14 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
 def _limits(fields: Fields, eos: int, notes: list[str]) -> dict[str, Any]:
     forced = fields.take("forced_eos_token_id")
     forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
-    if forced not in (None, eos):
-        raise fields.wrong("forced_eos_token_id", f"eos_token_id, {eos}, or null", forced)
+    if forced is not None and (type(forced) is not int or forced < 0):
+        raise fields.wrong("forced_eos_token_id", "one id, or null", forced)
     most, newest = (fields.optional_number(name, 1) for name in ("max_length", "max_new_tokens"))
     if newest is not None:
         most = newest + 1
     found: dict[str, Any] = {"max_extra": UNBOUND}
+    if forced not in (None, eos):
+        found["forced_last"] = forced
     if most is None:
         notes.append(
             f"{fields.place} says no max_length: outputs have at most {Limits().max_length} tokens here, "
@@ -167,7 +170,7 @@ def _limits(fields: Fields, eos: int, notes: list[str]) -> dict[str, Any]:
         )
     else:
         # The first input counts with them; and where the last token is forced to be the end, one less is text.
-        found["max_length"] = most - 1 - (forced is not None)
+        found["max_length"] = most - 1 - (forced == eos)
         if found["max_length"] < 1:
             raise fields.wrong("max_length", "room for a token between start and end", most)
     least, fewest = fields.number("min_length", 0), fields.number("min_new_tokens", 0)

@@ -57,6 +57,8 @@ class Imported:
     provenance: dict[str, Any]
     notes: tuple[str, ...]
     """what a person ought to be told"""
+    ignored: tuple[str, ...] = ()
+    """fields that are not known, which transformers ignores too"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -101,6 +103,7 @@ def import_folder(
     family = family_of(config)
     generation = read_generation(folder, config)
     shape = options_of(family, config)
+    ignored = tuple(dict.fromkeys((*config.unknown(), *generation.unknown)))
     forced, start, notes = generation.limits.forced_first, generation.start, list(generation.notes)
     if tokenizers is None:
         if (folder / "tokenizer_config.json").is_file():
@@ -131,10 +134,9 @@ def import_folder(
     _check_tokenizers(folder, taken.options, special, source, target)
     beyond = tuple(range(own, taken.options.vocabulary))
     taken, put_out = out_of_reach(taken, (*(generation.suppress if generation.shared_out else ()), *beyond))
-    if forced is not None and forced >= taken.options.vocabulary:
-        raise ModelFolderError(
-            f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
-        )
+    for name, one in (("forced_bos_token_id", forced), ("forced_eos_token_id", generation.limits.forced_last)):
+        if one is not None and one >= taken.options.vocabulary:
+            raise ModelFolderError(f"{folder}: {name} expects an id of the model's vocabulary, found {one}.")
     if taken.options.sinusoid == "fairseq" and special.pad in (start, forced):
         # transformers gives padding no position, wherever it stands.
         raise ModelFolderError(
@@ -151,6 +153,7 @@ def import_folder(
         "logits_bias": {token: bias for token, bias in put_out.items() if int(token) < own},
         "source_lang": source_lang,
         "target_lang": target_lang,
+        **({"ignored_fields": list(ignored)} if ignored else {}),
     }
     return Imported(
         family.name,
@@ -163,6 +166,7 @@ def import_folder(
         generation.decoder_options,
         {PROVENANCE: told},
         tuple(notes),
+        ignored,
     )
 
 
