@@ -284,8 +284,8 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("Helsinki-NLP/opus-mt-en-de", "; models are never downloaded: `longstride import` makes a model folder of a"),
-        ("nope", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("Helsinki-NLP/opus-mt-en-de", "`hf download Helsinki-NLP/opus-mt-en-de --local-dir opus-mt-en-de`, then"),
+        ("nope", "`longstride import nope -o nope-longstride`."),
         ("model/nope", "."),
         ("bundeld", " (did you mean bundled?)."),
         ("./modle", " (did you mean model?)."),

@@ -70,9 +70,30 @@ def written_whole(path: _Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / f"output{_ending(target.path)}"
-        yield temporary
+        with called(temporary, path):
+            yield temporary
         with output_file(path) as file, temporary.open("rb") as made:
             shutil.copyfileobj(made, file)
+
+
+@contextmanager
+def called(temporary: Path, path: _Path) -> Iterator[None]:
+    """Errors of the block name `path`, which they would name by its temporary path."""
+    spelt = [(os.path.realpath(temporary), os.fspath(path)), (str(temporary), os.fspath(path))]
+    spelt.append((temporary.name, Path(path).name))
+
+    def renamed(text: Any) -> Any:
+        for one, other in spelt if isinstance(text, str) else ():
+            text = text.replace(one, other)
+        return text
+
+    try:
+        yield
+    except Exception as error:
+        error.args = tuple(map(renamed, error.args))
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = renamed(error.filename), renamed(error.filename2)
+        raise
 
 
 @contextmanager
@@ -96,7 +117,8 @@ def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
         else:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         lock_file(handle)
-        yield temporary
+        with called(temporary, final):
+            yield temporary
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)

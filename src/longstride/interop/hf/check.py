@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from longstride.bench.exactness import first_difference
-from longstride.contract import Source
+from longstride.contract import ModelFolderError, Source
 from longstride.interop.exportable import GREEDY
+from longstride.interop.hf.fields import Fields
 from longstride.interop.peers import quiet, until
 from longstride.runtime.libraries import package
 from longstride.translator import Translator
@@ -62,10 +63,20 @@ def compare_with_transformers(
     translator: Translator,
     lines: Sequence[str],
     languages: tuple[str | None, str | None] = (None, None),
+    ignored: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Compared:
-    """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey."""
+    """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey.
+
+    Fields that were `ignored` here must be unknown to transformers too.
+    """
     library = package("transformers")
+    kind = Fields.read(folder / "config.json").values["model_type"]
+    known = library.CONFIG_MAPPING[kind](), library.GenerationConfig()
+    if read := [name for name in ignored if any(hasattr(settings, name) for settings in known)]:
+        raise ModelFolderError(
+            f"{folder}: the field {read[0]} is not supported; transformers {library.__version__} may read it."
+        )
     with quiet(library):
         named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
         tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)

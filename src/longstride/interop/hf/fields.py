@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contract import ModelFolderError
-from longstride.text.files import read_json
+from longstride.contract.options import shown
+from longstride.text.files import finite, read_json
 
 
 class Fields:
@@ -30,6 +31,8 @@ class Fields:
             raise ModelFolderError(f"{file}: expected JSON, could not read it ({error}).") from None
         if not isinstance(values, dict):
             raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
+        if name := next((name for name, value in values.items() if finite(value) != value), None):
+            raise ModelFolderError(f"{file}: {name} expects finite numbers, found {shown(values[name])}.")
         return Fields(values, str(file))
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -63,6 +66,13 @@ class Fields:
             raise self.wrong(name, "true or false", found)
         return found
 
+    def several(self, name: str) -> list[Any]:
+        """A list; none is an empty one."""
+        found = self.take(name, [])
+        if not isinstance(found, list):
+            raise self.wrong(name, "a list", found)
+        return found
+
     def one_of(self, name: str, known: Mapping[str, Any], default: str) -> Any:
         """What a name stands for."""
         found = self.take(name, default)
@@ -88,8 +98,13 @@ class Fields:
 
     def wrong(self, name: str, expected: str, found: Any) -> ModelFolderError:
         """An error that says what a field should be."""
-        return ModelFolderError(f"{self.place}: {name} expects {expected}, found {found!r}.")
+        return ModelFolderError(f"{self.place}: {name} expects {expected}, found {shown(found)}.")
 
     def unsupported(self, name: str) -> ModelFolderError:
         """An error that names a field that may change the outputs and is not supported."""
-        return ModelFolderError(f"{self.place}: the field {name} = {self.values[name]!r} is not supported.")
+        return ModelFolderError(f"{self.place}: the field {name} = {shown(self.values[name])} is not supported.")
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value could be a token's id."""
+    return type(value) is int and 0 <= value < 2**31

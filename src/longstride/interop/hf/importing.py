@@ -17,18 +17,24 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import InputError, Limits, ModelFolderError, OptionError, SpecialIds
+from longstride.contract import InputError, Limits, ModelFolderError, OptionError, SpecialIds, WorkError
 from longstride.contract.options import shown
+from longstride.interop.hf.check import compare_with_transformers
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
+from longstride.interop.hf.tokenizer_limits import check_tokenizer
 from longstride.interop.hf.weights import out_of_reach, read_weights, take_weights, widened
+from longstride.interop.peers import SENTENCES
 from longstride.model_folder import DecoderConfig, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import fill, uninitialised
 from longstride.runtime.libraries import MissingPackageError, package
+from longstride.text.files import called
+from longstride.text.folders import check_plain
 from longstride.text.hf_tokenizer import HFTokenizer, read_hf_tokenizers
+from longstride.text.missing import check_there
 from longstride.text.tokenizer import Tokenizer
 from longstride.translator import Translator, load
 
@@ -38,6 +44,9 @@ PROVENANCE = "hf"
 
 SETTINGS = (CONFIG, GENERATION)
 """Files that are kept as they are."""
+
+ADAPTER = "adapter_config.json"
+"""What PEFT adds to a folder, and transformers reads; whole weights have none."""
 
 MODEL = "model"
 
@@ -97,8 +106,13 @@ def import_folder(
 ) -> Imported:
     """Read a folder of transformers; `tokenizers` (source, target) take the place of its own."""
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing (models are never downloaded)"
-        raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found {found}.")
+        check_there(folder, "a Hugging Face folder")
+        raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found a file.")
+    check_plain(folder)
+    if (folder / ADAPTER).exists():
+        raise ModelFolderError(
+            f"{folder}: expected whole weights, found an adapter ({ADAPTER}); merge it into its model and save that."
+        )
     config = Fields.read(folder / CONFIG)
     family = family_of(config)
     generation = read_generation(folder, config)
@@ -108,6 +122,7 @@ def import_folder(
     if tokenizers is None:
         if (folder / "tokenizer_config.json").is_file():
             refuse_remote_code(Fields.read(folder / "tokenizer_config.json"))
+        check_tokenizer(folder)
         read = read_hf_tokenizers(folder, source_lang, target_lang, _converted)
         tokenizers = read.source, read.target
         if target_lang is not None:  # it has the last word
@@ -223,18 +238,24 @@ def from_transformers(
 ) -> Translator:
     """What :func:`longstride.load` would give of a model and tokenizer of transformers, imported.
 
-    They are saved to a temporary folder, which goes when the translator does. Outputs are not compared here: that is
-    what `longstride import` does. `tell` hears what a person ought to know of how the model will generate.
+    They are saved to a temporary folder, which goes when the translator does. Outputs are compared here only where the
+    model's settings have fields that are not known; `longstride import` always does. `tell` hears what a person ought to know of how the model will generate.
     """
     for name, one in (("model", model), ("tokenizer", tokenizer)):
         if not hasattr(one, "save_pretrained"):
             raise InputError(f"from_transformers expects a {name} of transformers, found {shown(one)}.")
     home = tempfile.TemporaryDirectory(prefix="longstride-")
     theirs, ours = Path(home.name) / "hf", Path(home.name) / "model"
-    model.save_pretrained(theirs)
-    tokenizer.save_pretrained(theirs)
-    found = import_folder(theirs, source_lang, target_lang)
-    found.save(ours)
+    with called(theirs, type(model).__name__):
+        model.save_pretrained(theirs)
+        tokenizer.save_pretrained(theirs)
+        found = import_folder(theirs, source_lang, target_lang)
+        found.save(ours)
+        if found.ignored:
+            languages = source_lang, target_lang
+            compared = compare_with_transformers(theirs, load(ours, device="cpu"), SENTENCES, languages, found.ignored)
+            if compared.first is not None:
+                raise WorkError(f"{theirs}: {compared}")
     for note in found.notes if tell is not None else ():
         tell(note)  # type: ignore[misc]
     translator = load(ours, device=device, precision=precision, runtime=runtime, threads=threads, tell=tell)
