@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from longstride.contract import LongstrideError, ModelFolderError
 from longstride.interop.hf import import_folder
@@ -265,18 +267,21 @@ def test_texts_that_a_pattern_is_slow_on_are_refused(bart: Path) -> None:
 def test_fields_that_nobody_knows(run: Run, bart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(bart / "config.json", save_step=58, of_mine={"a": 1})
     change(bart / "generation_config.json", of_yours=[1])
+    state = load_file(bart / "model.safetensors")
+    save_file({**state, "lm_head.bias": torch.ones(7)}, bart / "model.safetensors", {"format": "pt"})
     ran = run("import", bart, "-o", tmp_path / "ours")
     assert ran.code == 0
-    assert "ignored fields, which transformers does not read either: save_step, of_mine, of_yours." in ran.err
+    assert "ignored, as transformers does not read it either: save_step, of_mine, of_yours, lm_head.bias." in ran.err
     assert "the same, token by token" in ran.out
     told = json.loads((tmp_path / "ours" / "config.json").read_text())["provenance"]["hf"]
-    assert told["ignored_fields"] == ["save_step", "of_mine", "of_yours"]
-    flags = ["--ignore-field", "save_step", "--ignore-field", "of_mine", "--ignore-field", "of_yours"]
+    names = ["save_step", "of_mine", "of_yours", "lm_head.bias"]
+    assert told["ignored"] == names
+    flags = [word for name in names for word in ("--ignore-field", name)]
     said = run("import", bart, "-o", tmp_path / "other", "--unchecked", *flags[:4]).error
-    assert "expected fields that are known, found of_yours; install transformers" in said
+    assert "expected fields and tensors that are known, found of_yours, lm_head.bias; install transformers" in said
     assert said.endswith(f"--unchecked {' '.join(flags)}.")
     said = run("import", bart, "-o", tmp_path / "other", "--unchecked", *flags, "--ignore-field", "auto_map").error
-    assert "--ignore-field expects a field of" in said
+    assert "--ignore-field expects a field or tensor of" in said
     assert not (tmp_path / "other").exists()
     assert run("import", bart, "-o", tmp_path / "other", "--unchecked", *flags).code == 0
     change(bart / "config.json", auto_map={"AutoModel": "mine.Mine"})

@@ -11,9 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from longstride.adaptation.options import AdaptOptions
+from longstride.adaptation.training import drafter_settings
 from longstride.contract import Source
+from longstride.contract.options import parse
 from longstride.interop.ctranslate2 import export_ctranslate2
 from longstride.interop.hf import export_hf, import_folder
 from longstride.interop.hf.families import FAMILIES, NEUTRAL, NO_EFFECT
@@ -21,6 +24,10 @@ from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import EVERY
 from longstride.interop.peers import open_peer
 from longstride.runtime.choosing import make_runner
+from longstride.systems.autoregressive.decoder import Greedy
+from longstride.systems.draft_verify.decoder import DraftVerify
+from longstride.systems.draft_verify.model import Drafter, begin_as
+from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.translator import Translator, load
 from tests.interop.hf_models import EOS, MODELS, build, generated, saved, sources, words
 
@@ -107,3 +114,41 @@ def test_no_field_that_transformers_reads_is_unknown(family: Any) -> None:
     fields.values |= dict.fromkeys(names, "said")
     assert fields.unknown() == ()
     assert {*transformers.GenerationConfig().to_dict()} <= {*EVERY}
+
+
+@pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "t5"])
+def test_tensors_that_transformers_does_not_read(tmp_path: Path, name: str) -> None:
+    """A bias that the class has not, and a layer more than the settings ask for."""
+    model = build(name)
+    folder = saved(model, tmp_path / "hf")
+    state = load_file(folder / "model.safetensors")
+    more = {"lm_head.bias": torch.ones(40)}
+    if name in ("m2m100", "t5"):
+        more["final_logits_bias"] = torch.randn(1, 40)
+    first = [key for key in state if ".layers.0." in key or ".block.0.layer.1." in key and "decoder" not in key]
+    more |= {key.replace(".0.", ".7.", 1): state[key].clone() for key in first}
+    save_file({**state, **more}, folder / "model.safetensors", {"format": "pt"})
+    found = import_folder(folder, tokenizers=(words(), words()))
+    assert {*found.ignored} == {*more}
+    found.save(tmp_path / "ours")
+    rows = sources(8)
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
+    decoder, limits = load(tmp_path / "ours", device="cpu").decoder("greedy")
+    assert decoder.decode(Source.of(rows), limits).tokens == generated(again, rows) == generated(model, rows)
+
+
+@pytest.mark.parametrize("own_layers", [0, 1])
+def test_a_drafter_is_made_for_a_model_with_two_sides(tmp_path: Path, own_layers: int) -> None:
+    """As adaptation makes it: of the decoder's sizes, beginning with the weights that fit."""
+    sides = {"encoder_ffn_dim": 40, "decoder_ffn_dim": 12, "encoder_attention_heads": 4, "decoder_attention_heads": 2}
+    found = import_folder(saved(build("bart", **sides), tmp_path / "hf"), tokenizers=(words(), words()))
+    model = found.module()
+    asked = drafter_settings(model.options, AdaptOptions(block=3, own_encoder_layers=own_layers))
+    options = parse(DrafterOptions, {**asked, "vocabulary": 40, "verifier_width": 16, "special": model.special})
+    assert (options.feed_forward, options.heads) == (12, 2)
+    drafter = Drafter(options).eval()
+    begin_as(drafter, model)
+    assert torch.equal(drafter.decoder.layers[0].feed_forward.up.weight, model.decoder.layers[0].feed_forward.up.weight)
+    source, runner = Source.of(sources(6)), make_runner("cpu", "fp32", "eager", 1)
+    greedy = Greedy(model, runner).decode(source, found.limits).tokens
+    assert DraftVerify(model, drafter, runner).decode(source, found.limits).tokens == greedy

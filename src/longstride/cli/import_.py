@@ -33,16 +33,16 @@ def import_(
     ignore_field: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --unchecked: a field of config.json or generation_config.json that is not known and may be "
-            "ignored; may be given several times."
+            help="With --unchecked: a field of config.json or generation_config.json, or a tensor, that is not known "
+            "and may be ignored; may be given several times."
         ),
     ] = None,
 ) -> None:
     """Make a model folder of a Hugging Face encoder-decoder.
 
     Marian (OPUS-MT), M2M100 and NLLB, BART, T5 with mT5 and Flan-T5, mBART, Pegasus. Outputs are compared with those of
-    transformers, token by token; where they differ, nothing is written. Fields that neither transformers nor this knows
-    are ignored, with a warning.
+    transformers, token by token; where they differ, nothing is written. Fields and tensors that neither transformers
+    nor this reads are ignored, with a warning.
     """
     from longstride.interop.hf.checked import import_checked
     from longstride.text.missing import check_there

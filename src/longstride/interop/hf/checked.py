@@ -32,7 +32,7 @@ def import_checked(
     for said in found.notes:
         note(said)
     if named := _shortened(found.ignored):
-        note(f"{folder}: ignored fields, which transformers does not read either: {named}.")
+        note(f"{folder}: ignored, as transformers does not read it either: {named}.")
     compared = None
     with folder_written_whole(into) as building:
         found.save(building)
@@ -62,7 +62,7 @@ def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str]
     """Refuse fields that nobody vouches for: neither a comparison nor a person who names them."""
     if wrong := [name for name in ignore if name not in unknown]:
         raise OptionError(
-            f"--ignore-field expects a field of {folder} that is not known ({_shortened(unknown) or 'there is none'}), "
+            f"--ignore-field expects a field or tensor of {folder} that is not known ({_shortened(unknown) or 'there is none'}), "
             f"found {wrong[0]!r}."
         )
     left = [] if compared else [name for name in unknown if name not in ignore]
@@ -76,7 +76,7 @@ def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str]
             ) from None
     if left:
         raise ModelFolderError(
-            f"{folder}: expected fields that are known, found {_shortened(left)}; install transformers, so that outputs "
+            f"{folder}: expected fields and tensors that are known, found {_shortened(left)}; install transformers, so that outputs "
             f"are compared, or name what may be ignored: longstride import {folder} -o DIR --unchecked{flags}."
         )
 

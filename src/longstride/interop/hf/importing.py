@@ -67,7 +67,7 @@ class Imported:
     notes: tuple[str, ...]
     """what a person ought to be told"""
     ignored: tuple[str, ...] = ()
-    """fields that are not known, which transformers ignores too"""
+    """fields and tensors that are not known, which transformers ignores too"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -117,7 +117,6 @@ def import_folder(
     family = family_of(config)
     generation = read_generation(folder, config)
     shape = options_of(family, config)
-    ignored = tuple(dict.fromkeys((*config.unknown(), *generation.unknown)))
     forced, start, notes = generation.limits.forced_first, generation.start, list(generation.notes)
     if tokenizers is None:
         if (folder / "tokenizer_config.json").is_file():
@@ -131,6 +130,7 @@ def import_folder(
     source, target = tokenizers
     tied = config.values.get("tie_word_embeddings") is not False
     taken = take_weights(family, shape, read_weights(folder), str(folder), tied)
+    ignored = tuple(dict.fromkeys((*config.unknown(), *generation.unknown, *taken.unknown)))
     own, suppress = taken.options.vocabulary, generation.suppress
     if isinstance(target, HFTokenizer) and target.size > own and taken.options.source_vocabulary is None:
         # Ids of its tokenizer alone, which no output can have: special ones, or it would not have been read.
@@ -157,8 +157,8 @@ def import_folder(
         raise ModelFolderError(
             f"{folder}: expected the decoder's inputs not to begin with padding, found its id, {special.pad}."
         )
-    if taken.unread:
-        notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(taken.unread)}.")
+    if usual := [name for name in taken.unread if name not in taken.unknown]:
+        notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(usual)}.")
     told = {
         "folder": folder.resolve().name,
         "family": family.name,
@@ -168,7 +168,7 @@ def import_folder(
         "logits_bias": {token: bias for token, bias in put_out.items() if int(token) < own},
         "source_lang": source_lang,
         "target_lang": target_lang,
-        **({"ignored_fields": list(ignored)} if ignored else {}),
+        **({"ignored": list(ignored)} if ignored else {}),
     }
     return Imported(
         family.name,
