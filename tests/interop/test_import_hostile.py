@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,9 @@ CONFIG = ["d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "dec
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BART without a tokenizer."""
-    yield saved(build("bart"), tmp_path_factory.mktemp("bare") / "bart")
+    return saved(build("bart"), tmp_path_factory.mktemp("bare") / "bart")
 
 
 @settings(max_examples=150, deadline=None)
@@ -86,8 +85,9 @@ def test_settings_of_any_kind_are_imported_or_refused(bare, config, generation):
         change(folder / "generation_config.json", **generation)
         try:
             found = import_folder(folder, tokenizers=(words(), words()))
-        except ModelFolderError as error:
-            assert str(error).startswith(str(folder))
+        except ModelFolderError as refused:
+            if not str(refused).startswith(str(folder)):
+                raise
             return
         found.save(Path(home) / "ours")
         translator = load(Path(home) / "ours", device="cpu", runtime="eager")
@@ -230,14 +230,13 @@ def huge_pieces(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [many_merges(2_000_000), many_merges(600_000), slow_pattern(r"(\w+\s?)+$"), slow_pattern("(a|aa|a?a)+$"),
-     many_objects, huge_pieces],
-    ids=["2M merges", "600k merges", "words", "letters", "objects", "pieces"],
-)  # fmt: skip
+    [many_merges(2_000_000), slow_pattern(r"(\w+\s?)+$"), many_objects, huge_pieces],
+    ids=["merges", "pattern", "objects", "pieces"],
+)
 def test_heavy_tokenizers_end_in_time(bart: Path, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     """Done or refused within 30 seconds of the processor and 2 GiB."""
     spoil(bart)
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    begun = time.monotonic()
     command = [sys.executable, "-m", "longstride", "import", bart, "-o", tmp_path / "ours", "--unchecked"]
     with (tmp_path / "said").open("w") as said:
         child = subprocess.Popen(command, stderr=said, stdout=said)
@@ -247,7 +246,7 @@ def test_heavy_tokenizers_end_in_time(bart: Path, tmp_path: Path, spoil: Callabl
     told = (tmp_path / "said").read_text()
     assert child.returncode in (0, 2), told
     assert "internal error" not in told
-    assert used.ru_utime + used.ru_stime < SECONDS, before
+    assert used.ru_utime + used.ru_stime < SECONDS
     assert used.ru_maxrss * 1024 < MEMORY
     assert (tmp_path / "ours").exists() == (child.returncode == 0)
 
@@ -308,3 +307,12 @@ def test_a_live_model_with_unknown_fields_is_compared(bart: Path, monkeypatch: p
     monkeypatch.setattr(importing, "compare_with_transformers", lambda *given: asked.append(given) or compare(*given))
     assert isinstance(longstride.from_transformers(model, made, device="cpu").translate("a house"), str)
     assert len(asked) == 1
+
+
+def test_an_export_says_that_a_forced_last_token_stays_behind(run: Run, bart: Path, tmp_path: Path) -> None:
+    change(bart / "generation_config.json", forced_eos_token_id=7, max_length=9)
+    assert "the same, token by token" in run("import", bart, "-o", tmp_path / "ours").out
+    for to in ("hf", "ctranslate2", "onnx"):
+        ran = run("export", "-m", tmp_path / "ours", "--to", to, "-o", tmp_path / to)
+        assert ran.code == 0
+        assert f"not checked: The decoder {to} cannot obey forced_last" in ran.err

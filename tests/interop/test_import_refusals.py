@@ -96,7 +96,10 @@ def test_settings(folder: Path, fields: dict[str, Any], expected: str) -> None:
         ({"bad_words_ids": [[5, 6]]}, "bad_words_ids expects words of one token each, found [5, 6]"),
         ({"forced_eos_token_id": [3, 7]}, "forced_eos_token_id expects one id, or null, found [3, 7]"),
         ({"forced_eos_token_id": 40}, "forced_eos_token_id expects an id of the model's vocabulary, found 40"),
-        ({"forced_eos_token_id": 7, "suppress_tokens": [7]}, "forced_eos_token_id expects an id that is not suppressed"),
+        (
+            {"forced_eos_token_id": 7, "suppress_tokens": [7]},
+            "forced_eos_token_id expects an id that is not suppressed",
+        ),
         ({"num_beams": 2000}, "num_beams expects a whole number from 1 to 1000, found 2000"),
         ({"num_beams": 2, "length_penalty": 1e300}, "length_penalty expects a number from -10 to 10, found 1e+300"),
         ({"length_penalty": float("nan")}, "length_penalty expects finite numbers, found nan"),

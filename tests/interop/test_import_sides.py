@@ -125,7 +125,7 @@ def test_tensors_that_transformers_does_not_read(tmp_path: Path, name: str) -> N
     more = {"lm_head.bias": torch.ones(40)}
     if name in ("m2m100", "t5"):
         more["final_logits_bias"] = torch.randn(1, 40)
-    first = [key for key in state if ".layers.0." in key or ".block.0.layer.1." in key and "decoder" not in key]
+    first = [key for key in state if ".layers.0." in key or (".block.0.layer.1." in key and "decoder" not in key)]
     more |= {key.replace(".0.", ".7.", 1): state[key].clone() for key in first}
     save_file({**state, **more}, folder / "model.safetensors", {"format": "pt"})
     found = import_folder(folder, tokenizers=(words(), words()))

@@ -76,7 +76,9 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     def integers(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator).to(device)
 
-    limits = Limits(min_length=least, banned=sizes.banned, forced_first=sizes.forced_first, forced_last=sizes.forced_last)
+    limits = Limits(
+        min_length=least, banned=sizes.banned, forced_first=sizes.forced_first, forced_last=sizes.forced_last
+    )
     forbidden = forbidden_ids(limits, device)
     # Many are equal, so that ties count too.
     logits = (torch.randn(rows, block + 1, vocabulary, generator=generator) * 2).round().to(device, dtype)

@@ -12,7 +12,7 @@ from longstride.contract.suggestions import meant
 from longstride.text.folders import recover
 
 _HUB_NAME = re.compile(r"(?:https?:/+)?(?:(?:huggingface|hf)\.co/)?([\w-][\w.-]*(?:/[\w.-]+)?)")
-"""What Hugging Face calls a model: its owner, where it has one, and its name; or where its page is"""
+"""A model's name at Hugging Face, with or without its owner, or the address of its page"""
 
 
 def check_there(path: Path, what: str = "a model folder") -> None:

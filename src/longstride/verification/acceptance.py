@@ -273,7 +273,7 @@ def force_ends(
     logits: Tensor,
     draft: Tensor | None = None,
 ) -> LogitSummary:
-    """The same with the first and last tokens that limits force, at positions [rows, step] 0 and `longest` [rows] - 1."""
+    """The same with tokens that limits force, at positions [rows, step] 0 and `longest` [rows] - 1."""
     if limits.forced_first is not None:
         tokens = torch.full_like(positions, limits.forced_first)
         reading = force(reading, tokens, positions == 0, logits, draft)

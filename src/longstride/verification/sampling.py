@@ -15,7 +15,7 @@ stand here. Block verification gains where drafts are drawn; here there is nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Draws:
     """[rows] how long outputs may be"""
     forbidden: Tensor
     """[n] ids that are never chosen"""
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     eos: int = EOS
     prefixes: TablePrefixes | None = None
 

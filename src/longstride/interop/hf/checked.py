@@ -46,7 +46,7 @@ def import_checked(
 
 
 def try_out(translator: Translator) -> None:
-    """Make every decoder of a folder, and take one step of a sentence by the default one, within the folder's limits."""
+    """Make every decoder of a folder, and take one step of a sentence by the default one."""
     for name in translator.decoders:
         translator.decoder(name)
     decoder, limits = translator.decoder()
@@ -59,11 +59,11 @@ def try_out(translator: Translator) -> None:
 
 
 def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str], compared: bool) -> None:
-    """Refuse fields that nobody vouches for: neither a comparison nor a person who names them."""
+    """Refuse fields that are not known, unless outputs are compared or the fields are named in `ignore`."""
     if wrong := [name for name in ignore if name not in unknown]:
         raise OptionError(
-            f"--ignore-field expects a field or tensor of {folder} that is not known ({_shortened(unknown) or 'there is none'}), "
-            f"found {wrong[0]!r}."
+            f"--ignore-field expects a field or tensor of {folder} that is not known "
+            f"({_shortened(unknown) or 'there is none'}), found {wrong[0]!r}."
         )
     left = [] if compared else [name for name in unknown if name not in ignore]
     flags = "".join(f" --ignore-field {name}" for name in unknown)
@@ -76,8 +76,8 @@ def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str]
             ) from None
     if left:
         raise ModelFolderError(
-            f"{folder}: expected fields and tensors that are known, found {_shortened(left)}; install transformers, so that outputs "
-            f"are compared, or name what may be ignored: longstride import {folder} -o DIR --unchecked{flags}."
+            f"{folder}: expected fields and tensors that are known, found {_shortened(left)}; install transformers, so "
+            f"that outputs are compared, or name them: longstride import {folder} -o DIR --unchecked{flags}."
         )
 
 

@@ -60,8 +60,8 @@ NEUTRAL: dict[str, Any] = {
 }
 """Fields that change nothing while they have these values; () means that there is none but null.
 
-Weights that are quantized or compressed are no numbers to multiply by, and custom pipelines change texts by code of their
-own, which no comparison of ids sees.
+Quantized and compressed weights have to be unpacked first. Custom pipelines change texts by code of their own, which no
+comparison of ids sees.
 """
 
 

@@ -106,5 +106,5 @@ class Fields:
 
 
 def is_id(value: Any) -> bool:
-    """Whether a value could be a token's id."""
+    """Return True for a number that can be a token's id."""
     return type(value) is int and 0 <= value < 2**31

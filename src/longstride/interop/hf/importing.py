@@ -46,7 +46,7 @@ SETTINGS = (CONFIG, GENERATION)
 """Files that are kept as they are."""
 
 ADAPTER = "adapter_config.json"
-"""What PEFT adds to a folder, and transformers reads; whole weights have none."""
+"""The settings of an adapter of PEFT, which transformers would load."""
 
 MODEL = "model"
 
@@ -55,6 +55,8 @@ MODEL = "model"
 class Imported:
     """All of a Hugging Face folder that a model folder needs."""
 
+    place: Path
+    """the folder"""
     family: str
     options: TransformerOptions
     state: dict[str, Tensor]
@@ -78,7 +80,7 @@ class Imported:
     def module(self) -> Transformer:
         """The model, in single precision."""
         model = uninitialised(lambda: Transformer(self.options))
-        fill(model, self.state, Path(self.provenance[PROVENANCE]["folder"]))
+        fill(model, self.state, self.place)
         return model.eval().requires_grad_(False)
 
     def save(self, path: Path) -> None:
@@ -171,6 +173,7 @@ def import_folder(
         **({"ignored": list(ignored)} if ignored else {}),
     }
     return Imported(
+        folder,
         family.name,
         replace(taken.options, special=special),
         taken.state,
@@ -239,7 +242,8 @@ def from_transformers(
     """What :func:`longstride.load` would give of a model and tokenizer of transformers, imported.
 
     They are saved to a temporary folder, which goes when the translator does. Outputs are compared here only where the
-    model's settings have fields that are not known; `longstride import` always does. `tell` hears what a person ought to know of how the model will generate.
+    settings have fields that are not known; `longstride import` always compares them. `tell` hears what a person ought
+    to know of how the model will generate.
     """
     for name, one in (("model", model), ("tokenizer", tokenizer)):
         if not hasattr(one, "save_pretrained"):

@@ -15,10 +15,10 @@ from longstride.text.hf_tokenizer.tokenizer import FILES
 LARGEST = 64 << 20
 """Bytes of one file; the largest that are published have half of it."""
 SECONDS, MEMORY = 5, 768 << 20
-"""Processor time and address space to read the files in and encode a few sentences: many times what published ones take,
-and a few times less than an import may, which reads them again and again."""
+"""Processor time and address space to read the files and encode a few sentences: many times what published ones take. An
+import reads them four times."""
 LONG = "a" * 60
-"""What patterns that take exponential time are slow on."""
+"""A text that makes patterns of exponential time slow."""
 LINES = (*SENTENCES, f"{LONG}!", f"{' '.join(LONG)}!")
 
 
@@ -29,7 +29,14 @@ def check_tokenizer(folder: Path) -> None:
         if file.is_file() and (size := file.stat().st_size) > LARGEST:
             raise ModelFolderError(f"{file}: expected at most {LARGEST:,} bytes, found {size:,}.")
     once = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1", "RUST_BACKTRACE": "0"}
-    script = [sys.executable, "-P", str(Path(tokenizer_trial.__file__)), str(folder.resolve()), str(SECONDS), str(MEMORY)]
+    script = [
+        sys.executable,
+        "-P",
+        str(Path(tokenizer_trial.__file__)),
+        str(folder.resolve()),
+        str(SECONDS),
+        str(MEMORY),
+    ]
     try:
         ended = subprocess.run(
             [*script, *LINES], env={**os.environ, **once}, stdin=subprocess.DEVNULL, capture_output=True,
@@ -39,6 +46,6 @@ def check_tokenizer(folder: Path) -> None:
         ended = -1
     if ended:
         raise ModelFolderError(
-            f"{folder}: expected a tokenizer that reads plain sentences, within {SECONDS} seconds and {MEMORY >> 20} MiB "
-            "of its own, found one that takes more or fails."
+            f"{folder}: expected a tokenizer that reads plain sentences, within {SECONDS} seconds and "
+            f"{MEMORY >> 20} MiB of its own, found one that takes more or fails."
         )

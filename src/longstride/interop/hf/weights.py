@@ -42,7 +42,7 @@ class Taken:
     unread: tuple[str, ...] = field(default=())
     """those among them that transformers does not read either"""
     unknown: tuple[str, ...] = field(default=())
-    """those among these that the family's folders do not usually have"""
+    """those among the unread ones that folders of the family do not usually have"""
 
 
 def read_weights(folder: Path) -> State:

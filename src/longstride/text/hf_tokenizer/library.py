@@ -49,7 +49,7 @@ class LibraryTokenizer:
         try:
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except BaseException as error:
-            # The library's own errors have no better class, and its panics (over a pattern that takes for ever) are none.
+            # The library's own errors have no better class; a panic, over a slow pattern for one, is no Exception.
             if type(error) is not Exception and type(error).__name__ != "PanicException":
                 raise
             raise ModelFolderError(f"{self._name}: the tokenizer cannot read every text ({error}).") from None
