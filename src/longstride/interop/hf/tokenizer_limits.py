@@ -15,8 +15,8 @@ from longstride.text.hf_tokenizer.tokenizer import FILES
 LARGEST = 64 << 20
 """Bytes of one file; the largest that are published have half of it."""
 SECONDS, MEMORY = 5, 768 << 20
-"""Processor time and address space to read the files and encode a few sentences: many times what published ones take. An
-import reads them four times."""
+"""Processor time and address space to read the files and encode a few sentences: many times what published ones take.
+An import reads them four times."""
 LONG = "a" * 60
 """A text that makes patterns of exponential time slow."""
 LINES = (*SENTENCES, f"{LONG}!", f"{' '.join(LONG)}!")

@@ -110,8 +110,8 @@ def _converted(
     if wanted is not None:
         missing = ", ".join(name for name in wanted if name not in files)
         raise ModelFolderError(
-            f"{folder}: expected {TOKENIZER_JSON} or {', '.join(wanted)}, found no {missing}; the model that this one was "
-            "made from has them."
+            f"{folder}: expected {TOKENIZER_JSON} or {', '.join(wanted)}, found no {missing}; the model that this "
+            "one was made from has them."
         )
     if not (M2M100_MODEL in files or SPIECE in files):
         raise ModelFolderError(f"{folder}: expected {TOKENIZER_JSON}, found no such file.")
