@@ -316,3 +316,26 @@ def test_an_export_says_that_a_forced_last_token_stays_behind(run: Run, bart: Pa
         ran = run("export", "-m", tmp_path / "ours", "--to", to, "-o", tmp_path / to)
         assert ran.code == 0
         assert f"not checked: The decoder {to} cannot obey forced_last" in ran.err
+
+
+def test_what_transformers_cannot_open_is_told(run: Run, bart: Path, tmp_path: Path) -> None:
+    """Its own checks of settings are other ones than ours."""
+    change(bart / "config.json", id2label=5)
+    ran = run("import", bart, "-o", tmp_path / "ours")
+    assert f"{bart}: transformers {transformers.__version__} could not open it (" in ran.failure
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("command", ["import", "adapt", "translate", "serve"])
+def test_a_name_of_the_hub_is_answered_with_commands(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines").write_text("".join(f"line {number}\n" for number in range(60)))
+    name = "Helsinki-NLP/opus-mt-en-de"
+    more = {"import": [name, "-o", "made"], "adapt": [name, "-s", "lines", "-o", "made"]}.get(command, ["-m", name])
+    said = run(command, *more)
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert f"`hf download {name} --local-dir opus-mt-en-de`, then `longstride import opus-mt-en-de -o " in said.error
+    assert [path.name for path in tmp_path.iterdir()] == ["lines"]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from longstride.contract import OptionError, WorkError
+from longstride.text.naming import called
 
 _Path = str | os.PathLike[str]
 
@@ -77,26 +78,6 @@ def written_whole(path: _Path) -> Iterator[Path]:
 
 
 @contextmanager
-def called(temporary: Path, path: _Path) -> Iterator[None]:
-    """Errors of the block name `path`, which they would name by its temporary path."""
-    spelt = [(os.path.realpath(temporary), os.fspath(path)), (str(temporary), os.fspath(path))]
-    spelt.append((temporary.name, Path(path).name))
-
-    def renamed(text: Any) -> Any:
-        for one, other in spelt if isinstance(text, str) else ():
-            text = text.replace(one, other)
-        return text
-
-    try:
-        yield
-    except Exception as error:
-        error.args = tuple(map(renamed, error.args))
-        if isinstance(error, OSError):
-            error.filename, error.filename2 = renamed(error.filename), renamed(error.filename2)
-        raise
-
-
-@contextmanager
 def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
     """A new file or folder beside `path`, to be renamed to it; what is still there when the block ends is removed.
 
@@ -130,10 +111,7 @@ def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
 
 
 def check_writable(*paths: _Path | None) -> None:
-    """Refuse files that could not be written, before hours are spent on what is to be in them; changes nothing.
-
-    What is none is passed over; a regular file that is named twice would be lost once, and is refused.
-    """
+    """Refuse files that could not be written, and regular files that are named twice; changes nothing."""
     seen: set[Path] = set()
     for path in paths:
         if path is None:
@@ -180,8 +158,7 @@ def regular_target(path: _Path) -> Path | None:
 
 
 def opens_at_once(path: _Path) -> bool:
-    """Whether writing to `path` can begin without another process: not a pipe that has a name, which waits for whoever
-    reads it; what is open already, /dev/stdout say, may be one."""
+    """Return False for a pipe that has a name, which waits for a reader; what is open already may be one."""
     target = _target(path)
     return target.whole or target.descriptor is not None or stat.S_ISCHR(os.stat(target.path).st_mode)
 

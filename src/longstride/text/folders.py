@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from longstride.contract.errors import ModelFolderError
-from longstride.text.files import called
+from longstride.text.naming import called
 
 LEFT_OVER = 3600.0
 """Seconds after which what a killed process left behind is removed; no write takes that long."""

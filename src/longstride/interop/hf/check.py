@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from longstride.bench.exactness import first_difference
-from longstride.contract import ModelFolderError, Source
+from longstride.contract import ModelFolderError, Source, WorkError
 from longstride.interop.exportable import GREEDY
 from longstride.interop.hf.fields import Fields
 from longstride.interop.peers import quiet, until
@@ -77,12 +77,16 @@ def compare_with_transformers(
         raise ModelFolderError(
             f"{folder}: the field {read[0]} is not supported; transformers {library.__version__} may read it."
         )
+    named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
     with quiet(library):
-        named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
-        tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
-        model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+        try:
+            tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
+            model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        except Exception as error:  # of any kind: its checks of settings have their own
+            told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise WorkError(f"{folder}: transformers {library.__version__} could not open it ({told}).") from error
     with quiet(library):
-        return compare_ids(model, str(library.__version__), translator, lines, tokenizer, progress)
+        return compare_ids(model.eval(), str(library.__version__), translator, lines, tokenizer, progress)
 
 
 def compare_ids(

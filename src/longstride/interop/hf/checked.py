@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str]
             f"({_shortened(unknown) or 'there is none'}), found {wrong[0]!r}."
         )
     left = [] if compared else [name for name in unknown if name not in ignore]
-    flags = "".join(f" --ignore-field {name}" for name in unknown)
+    home, flags = shlex.quote(str(folder)), "".join(f" --ignore-field {shlex.quote(name)}" for name in unknown)
     if compared:
         try:
             libraries.package("transformers")
@@ -77,7 +78,7 @@ def _check_ignored(folder: Path, unknown: Sequence[str], ignore: Collection[str]
     if left:
         raise ModelFolderError(
             f"{folder}: expected fields and tensors that are known, found {_shortened(left)}; install transformers, so "
-            f"that outputs are compared, or name them: longstride import {folder} -o DIR --unchecked{flags}."
+            f"that outputs are compared, or name them: longstride import {home} -o DIR --unchecked{flags}."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from longstride.contract import ModelFolderError
 from longstride.contract.options import shown
@@ -105,6 +105,6 @@ class Fields:
         return ModelFolderError(f"{self.place}: the field {name} = {shown(self.values[name])} is not supported.")
 
 
-def is_id(value: Any) -> bool:
+def is_id(value: Any) -> TypeGuard[int]:
     """Return True for a number that can be a token's id."""
     return type(value) is int and 0 <= value < 2**31

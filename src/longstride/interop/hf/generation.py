@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from longstride.contract import Limits, ModelFolderError, OptionError
+from longstride.contract.options import Options
 from longstride.contract.suggestions import ELSEWHERE
 from longstride.interop.hf.fields import Fields, is_id
 from longstride.search.options import BeamOptions
 
-T = TypeVar("T", Limits, BeamOptions)
+T = TypeVar("T", bound=Options)
 
 GENERATION = "generation_config.json"
 
@@ -192,8 +193,8 @@ def _checked(kind: type[T], values: dict[str, Any], fields: Fields) -> T:
     try:
         return kind(**values)
     except OptionError as error:
-        ours, _, told = str(error).partition(" ")
-        theirs = next((name for name in (ours, *_THEIRS.get(ours, ())) if name in fields.values), ours)
+        own, _, told = str(error).partition(" ")
+        theirs = next((name for name in (own, *_THEIRS.get(own, ())) if name in fields.values), own)
         raise ModelFolderError(f"{fields.place}: {theirs} {told}") from None
 
 

@@ -31,10 +31,10 @@ from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import fill, uninitialised
 from longstride.runtime.libraries import MissingPackageError, package
-from longstride.text.files import called
 from longstride.text.folders import check_plain
 from longstride.text.hf_tokenizer import HFTokenizer, read_hf_tokenizers
 from longstride.text.missing import check_there
+from longstride.text.naming import called
 from longstride.text.tokenizer import Tokenizer
 from longstride.translator import Translator, load
 
