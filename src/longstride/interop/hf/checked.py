@@ -33,7 +33,8 @@ def import_checked(
     for said in found.notes:
         note(said)
     if named := _shortened(found.ignored):
-        note(f"{folder}: ignored, as transformers does not read it either: {named}.")
+        why = "" if lines is None else ", as transformers does not read it either"
+        note(f"{folder}: ignored{why}: {named}.")
     compared = None
     with folder_written_whole(into) as building:
         found.save(building)
