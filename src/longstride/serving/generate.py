@@ -20,7 +20,7 @@ from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
 from longstride.serving.tracing import TracedOutput
-from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
+from longstride.serving.web import GlossaryField, Texts, checked, fields, glossary_of, takes, while_connected
 from longstride.text.glossary import Glossary
 from longstride.translation import GrowingText
 
@@ -34,7 +34,7 @@ class GenerateRequest(BaseModel):
     """POST /generate"""
 
     model_config = ConfigDict(extra="forbid")  # a misspelt name would go unnoticed: others' forms have names we lack
-    text: str | list[str] = Field(description="Text, or a list of texts")
+    text: Texts = Field(description="Text, or a list of texts")
     model: Name | None = Field(default=None, description="A model's name (default: the first)")
     decoder: Name | None = Field(default=None, description="A decoder of it (default: its own)")
     stream: bool = Field(
@@ -53,6 +53,9 @@ class Generated(BaseModel):
     text: str
     source_tokens: int
     tokens: int
+    missing_terms: list[str] | None = Field(
+        default=None, description="With a glossary: its terms for which no place was found"
+    )
 
 
 class GenerateAnswer(BaseModel):
@@ -67,7 +70,13 @@ class GenerateAnswer(BaseModel):
 router = APIRouter(tags=["generate"])
 
 
-@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer, responses=STREAMS)
+@router.post(
+    "/generate",
+    openapi_extra=takes(GenerateRequest),
+    response_model=GenerateAnswer,
+    response_model_exclude_none=True,
+    responses=STREAMS,
+)
 async def generate(request: Request) -> Any:
     """Outputs of texts, or a stream of how one came about.
 
@@ -84,7 +93,7 @@ async def generate(request: Request) -> Any:
     texts = asked.text if isinstance(asked.text, list) else [asked.text]
     state.keys.admit(request, asked.api_key, sum(map(len, texts)))
     service = state.service
-    glossary = glossary_of(asked.glossary, service.settings.max_terms)
+    glossary = glossary_of(asked.glossary, service.settings)
     model = service.models.named(asked.model)
     if asked.decoder is not None:
         model.check_decoder(asked.decoder)
@@ -97,7 +106,15 @@ async def generate(request: Request) -> Any:
         return StreamingResponse(sent(events, begun), media_type=EVENTS, headers={"Cache-Control": "no-store"})
     work = service.generate(model, texts, asked.decoder, asked.timeout, asked.whole, glossary=glossary)
     found = await while_connected(request, work)
-    outputs = [Generated(text=one.text, source_tokens=one.source_tokens, tokens=one.tokens) for one in found]
+    outputs = [
+        Generated(
+            text=one.text,
+            source_tokens=one.source_tokens,
+            tokens=one.tokens,
+            missing_terms=list(one.missing) or None,
+        )
+        for one in found
+    ]
     return GenerateAnswer(
         model=model.spec.name,
         decoder=asked.decoder or model.decoders[0],

@@ -13,7 +13,7 @@ from longstride.serving.html import html_words, translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
-from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
+from longstride.serving.web import GlossaryField, Texts, checked, fields, glossary_of, takes, while_connected
 
 AUTO = "auto"
 Language = Annotated[str, Field(max_length=32)]
@@ -27,7 +27,7 @@ def _number(value: Any) -> Any:
 class TranslateRequest(BaseModel):
     """POST /translate"""
 
-    q: str | list[str] = Field(description="Text, or a list of texts")
+    q: Texts = Field(description="Text, or a list of texts")
     source: Language = Field(description="Language code, or auto")
     target: Language = Field(description="Language code")
     format: str = Field(default="text", description="text or html", json_schema_extra={"enum": ["text", "html"]})
@@ -44,6 +44,9 @@ class TranslateAnswer(BaseModel):
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     alternatives: list[Any] | None = None
     detectedLanguage: Any | None = None  # noqa: N815
+    missingTerms: list[Any] | None = Field(  # noqa: N815
+        default=None, description="With a glossary: its terms for which no place was found"
+    )
 
 
 class DetectRequest(BaseModel):
@@ -85,10 +88,12 @@ async def translate(request: Request) -> TranslateAnswer:
     answers, detected = [one for one, _ in found], [one for _, one in found]
     many = isinstance(asked.q, list)
     others = [list(answer.alternatives) for answer in answers]
+    lacking = [list(answer.missing) for answer in answers]
     return TranslateAnswer(
         translatedText=[answer.text for answer in answers] if many else answers[0].text,
         alternatives=(others if many else others[0]) if asked.alternatives else None,
         detectedLanguage=None if asked.source != AUTO else detected if many else detected[0],
+        missingTerms=None if not any(lacking) else lacking if many else lacking[0],
     )
 
 
@@ -103,7 +108,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
         if code not in known:
             raise BadRequestError(f"{code} is not supported")
 
-    glossary = glossary_of(asked.glossary, state.service.settings.max_terms)
+    glossary = glossary_of(asked.glossary, state.service.settings)
     answers = [Answer(text, 0, 0) for text in texts]
     groups: dict[str, list[int]] = {}
     for place, (text, found) in enumerate(zip(texts, detected, strict=True)):

@@ -67,7 +67,7 @@ class ServedModel:
         self._settings, self.turns, self._watch = settings, turns, watch
         self._schedulers: dict[str, Scheduler] = {}
         self._making = threading.Lock()
-        self._draining = False
+        self._draining = self.stopped = False
         decoder, _ = self.translator.decoder(spec.decoder)  # what cannot be served is refused now
         self.glossary = None if spec.glossary is None else self.translator.glossary(spec.glossary(), decoder)
         self.scheduler(None)
@@ -142,7 +142,7 @@ class ServedModel:
 
     def stop(self) -> None:
         """End now."""
-        self._draining = True
+        self._draining = self.stopped = True
         for scheduler in self.schedulers.values():
             scheduler.stop()
 

@@ -20,7 +20,7 @@ from longstride.serving.generate import EVENTS, STREAMS, GenerateRequest, Name, 
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
-from longstride.serving.web import checked, fields, takes, while_connected
+from longstride.serving.web import Texts, checked, fields, takes, while_connected
 
 
 class StreamOptions(BaseModel):
@@ -33,7 +33,7 @@ class CompletionRequest(BaseModel):
     """POST /v1/completions; what decoders here have no use for (temperature, max_tokens) is read and left."""
 
     model: Name = Field(description="A model's name, or name:decoder")
-    prompt: str | list[str] = Field(description="Source text, or a list of texts")
+    prompt: Texts = Field(description="Source text, or a list of texts")
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(default=1, ge=1, le=1)

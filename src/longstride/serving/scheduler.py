@@ -23,6 +23,7 @@ from torch import Tensor
 from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, Step
 from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import (
+    STOPPED,
     BadRequestError,
     CancelledError,
     DeadlineError,
@@ -222,7 +223,7 @@ class Scheduler:
             self.iterate()
         waiting = [entry[2] for heap in self._waiting.values() for entry in heap]
         for sentence in [*waiting, *(one for lane in self._lanes.open for one in lane.live.values())]:
-            self._fail(sentence, DrainingError("The server stopped before this was done."))
+            self._fail(sentence, DrainingError(STOPPED))
 
     def iterate(self) -> None:
         """One iteration of all tables."""

@@ -15,6 +15,7 @@ from longstride.contract.decoding import sentence_number
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
+from longstride.serving.placings import Placings
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
 from longstride.text.glossary import Glossary
@@ -39,6 +40,8 @@ class Answer:
     source_tokens: int
     tokens: int
     alternatives: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """terms of the glossary for which no place was found"""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Service:
 
     def __init__(self, models: Models) -> None:
         self.models, self.settings = models, models.settings
+        self._placings = Placings()
 
     @property
     def load(self) -> int:
@@ -129,6 +133,7 @@ class Service:
                 one.source_tokens,
                 one.tokens,
                 tuple(text for text in dict.fromkeys(other.alternatives) if text != one.text)[:alternatives],
+                one.missing,
             )
             for one, other in zip(best, others, strict=True)
         ]
@@ -157,7 +162,7 @@ class Service:
         model, outputs = await self.taken(model, partial(self._outputs, asked))
         translator = model.translator
         answers = []
-        for one, found in outputs:
+        for one, found, missing in outputs:
             best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
@@ -165,7 +170,7 @@ class Service:
                 for rank in range(ranks if asked.decoder == ALTERNATIVES else 0)
             ]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others)))
+            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), missing))
         return answers
 
     async def pieces(
@@ -176,7 +181,7 @@ class Service:
         asked = _Asked(texts, self._deadline(), glossary=glossary)
         model, outputs = await self.taken(model, partial(self._outputs, asked))
         made = []
-        for one, found in outputs:
+        for one, found, _ in outputs:
             rows = iter([list(hypotheses[0].tokens) for hypotheses in found])
             tokens = [None if ids is None else next(rows) for ids in one.ids]
             written = iter(model.translator.text([row for row in tokens if row is not None]))
@@ -198,8 +203,10 @@ class Service:
                 raise
             return new, await work(new)
 
-    async def _outputs(self, asked: _Asked, model: ServedModel) -> list[tuple[_Work, list[list[Hypothesis]]]]:
-        """Each text in pieces, and the outputs of those that have ids."""
+    async def _outputs(
+        self, asked: _Asked, model: ServedModel
+    ) -> list[tuple[_Work, list[list[Hypothesis]], tuple[str, ...]]]:
+        """Each text in pieces, the outputs of those that have ids, and the terms that these lack."""
         decoder, deadline = asked.decoder, asked.deadline
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room([1], deadline)  # before anything is done for it
@@ -212,8 +219,13 @@ class Service:
             for part, row in enumerate(one.ids)
             if row is not None
         ]
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers))
-        return [(one, [next(outputs) for _ in one.full]) for one in work]
+        outputs = iter(enumerate(await self._settled(model, decoder, ids, deadline, led, numbers)))
+        told = []
+        for one in work:
+            some = [next(outputs) for _ in one.full]
+            missing = (term for number, _ in some if number in led for term in led[number].missing)
+            told.append((one, [found for _, found in some], tuple(dict.fromkeys(missing))))
+        return told
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
         above = self.settings.split_above
@@ -245,11 +257,15 @@ class Service:
             raise BadRequestError(f"A glossary expects another decoder, such as greedy or beam, found {decoder}.")
         every = model.glossary.joined(glossary) if model.glossary is not None else glossary
         assert every is not None
-        translator, numbered = model.translator, dict(enumerate(map(model.translator.readable, lines)))
-        try:
+        translator = model.translator
+
+        def placing() -> dict[int, Placing]:
             if glossary is not None:
-                await asyncio.to_thread(translator.placer.check, glossary)
-            return translator.placing(every, numbered, ids, scheduler.limits)
+                translator.placer.check(glossary)
+            return translator.placing(every, dict(enumerate(map(translator.readable, lines))), ids, scheduler.limits)
+
+        try:
+            return await asyncio.to_thread(placing)
         except OptionError as error:
             raise BadRequestError(str(error)) from None
 
@@ -264,16 +280,11 @@ class Service:
     ) -> list[list[Hypothesis]]:
         """Outputs that lack a term come again, with a prefix that has it, until none does. `numbers` are those of the
         sentences within their request."""
-
-        def prefixes(numbers: Sequence[int]) -> dict[int, list[int]]:
-            with model.turns:
-                return {one: found for one in numbers if (found := led[one](outputs[one][0].tokens))}
-
         outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers)
         again = list(led)
         while again:
             async with _before(deadline):
-                found = await asyncio.to_thread(prefixes, again)
+                found = await self._placings.prefixes(model, {one: (led[one], outputs[one][0].tokens) for one in again})
             again = list(found)
             begun, rows, own = list(found.values()), [ids[one] for one in again], [numbers[one] for one in again]
             for one, new in zip(

@@ -10,13 +10,14 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from starlette.datastructures import UploadFile
 
 from longstride.contract import InputError, OptionError
 from longstride.contract.options import shown
 from longstride.contract.suggestions import meant
 from longstride.serving.errors import BadRequestError, CancelledError, ServingError
+from longstride.serving.settings import MOST_TERMS, ServerSettings
 from longstride.text.glossary import Glossary
 from longstride.text.tokenizer import refuse_surrogates
 
@@ -92,8 +93,29 @@ async def fields(request: Request) -> dict[str, Any]:
     return content
 
 
+def _texts(given: Any) -> Any:
+    """Refuse the first of a list that is no text: to tell of a million of them would take half a minute."""
+    for number, one in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(one, str):
+            raise ValueError(f"Input {number} should be a text, found {shown(one)}")
+    return given
+
+
+def _terms(given: Any) -> Any:
+    if isinstance(given, dict | list) and len(given) > MOST_TERMS:
+        raise ValueError(f"Input should have at most {MOST_TERMS} terms, found {len(given)}")
+    if isinstance(given, dict):
+        _texts([target for target in given.values() if target is not None])
+    for one in given if isinstance(given, list) else ():
+        _texts(one[:3] if isinstance(one, list) else [one])
+    return given
+
+
+Texts = Annotated[str | list[str], BeforeValidator(_texts)]
+"""A text or several."""
 GlossaryField = Annotated[
     dict[str, str | None] | list[str | list[str]] | str | None,
+    BeforeValidator(_terms),
     Field(
         description="What terms have to be called: an object of terms and translations (null: kept), a list of terms "
         "that are kept, or lines of a term, a tab and its translation"
@@ -102,18 +124,22 @@ GlossaryField = Annotated[
 """In what a request asks for."""
 
 
-def glossary_of(given: Any, most: int) -> Glossary | None:
-    """What a request says in such a field; of at most so many terms."""
+def glossary_of(given: Any, settings: ServerSettings) -> Glossary | None:
+    """What a request says in such a field, within the server's limits."""
     if not given:
         return None
+    most, longest = settings.max_terms, settings.max_term
+    lines = given.splitlines() if isinstance(given, str) else given
+    if len(lines) > most:
+        raise BadRequestError(f"Invalid request: glossary expects at most {most} terms, found {len(lines)}")
     try:
-        found = Glossary.parse(given.splitlines(), "glossary") if isinstance(given, str) else Glossary.of(given)
+        found = Glossary.parse(lines, "glossary") if isinstance(given, str) else Glossary.of(given)
         for term in (term for pair in found.entries.items() for term in pair):
             refuse_surrogates(term)
+            if len(term) > longest:
+                raise OptionError(f"A glossary expects terms of 1 to {longest} characters, found {shown(term)}.")
     except (OptionError, InputError) as error:
         raise BadRequestError(f"Invalid request: {error}") from None
-    if len(found) > most:
-        raise BadRequestError(f"Invalid request: glossary expects at most {most} terms, found {len(found)}")
     return found
 
 
@@ -159,7 +185,8 @@ def _inlined(schema: dict[str, Any]) -> Any:
 def described(error: Any) -> str:
     """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
     where = ".".join(str(part) for part in error["loc"] if part != "body")
-    return f"{where}: {error['msg']}" if where else str(error["msg"])
+    told = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {told}" if where else told
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
