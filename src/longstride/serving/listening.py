@@ -17,8 +17,6 @@ from longstride.serving.doorman import COUNTS, LIMIT, POSTED, REFUSED
 
 AT_ONCE = 32
 """Connections that are taken before whoever else has something to do gets a turn."""
-MOST_ENTERING = 256
-"""Requests that are let in before others have come to be counted among those who wait."""
 PASSES = 8
 """Of the event loop, after which a request has been parsed and is counted, unless it is a large one."""
 OFTEN = 0.02
@@ -139,7 +137,7 @@ class Listener:
 
     def _tell(self) -> None:
         """Room for so many more than have come."""
-        room = max(0, min(self._room(), MOST_ENTERING))
+        room = max(0, self._room())
         self._counts[LIMIT] = self._entered + room
         if new := self._counts[REFUSED] - self._counted:
             self._counted += new

@@ -179,6 +179,11 @@ class Scheduler:
         waiting, room = len(self._waiting[width]), self._most_waiting - self.waiting
         return min(room, self._wait_times[width].room(seconds / CAUTION, monotonic()) - waiting) if waiting else room
 
+    def forget_times(self) -> None:
+        """Let nothing that was decoded until now tell how long others will wait."""
+        for one in self._wait_times.values():
+            one.forget()
+
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
         with self._changed:
@@ -293,7 +298,7 @@ class Scheduler:
             if self._watcher is not None:
                 self._watcher.finished(sentence, hypotheses)
             if self._waiting[lane.width]:  # else it could have been slower
-                self._wait_times[lane.width].stayed(now - (sentence.admitted or now))
+                self._wait_times[lane.width].stayed(now - (sentence.admitted or now), now)
             sentence.end(hypotheses)
         if not lane.live:
             self._lanes.close(lane)

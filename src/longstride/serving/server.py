@@ -20,8 +20,8 @@ from longstride.serving.door import BODIES, Door, Protocol
 from longstride.serving.listening import Listener
 from longstride.serving.settings import ServerSettings
 
-MOST_CONNECTIONS = 1000
-"""More are answered with 503."""
+CONNECTIONS, FILES = 1000, 200
+"""Connections beside those of requests that may wait, more are answered with 503; and files that are no connections."""
 
 
 class Server(uvicorn.Server):
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
                 http=partial(Protocol, settings.body_timeout, door or Door(lambda: 1)),  # type: ignore[arg-type]
                 loop="asyncio",
                 lifespan="on",
-                limit_concurrency=MOST_CONNECTIONS,
+                limit_concurrency=_connections(settings.max_waiting + CONNECTIONS),
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=max(1, round(settings.drain_timeout)),
                 h11_max_incomplete_event_size=64 << 10,
@@ -114,3 +114,17 @@ class Server(uvicorn.Server):
         if task.done():
             task.result()
         return task
+
+
+def _connections(wanted: int) -> int:
+    """So many, if the system lets a process have as many files open; it may ask for more than it begins with."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + FILES:
+        most = wanted + FILES if hard == resource.RLIM_INFINITY else min(hard, wanted + FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return max(1, min(wanted, most - FILES))
+    return wanted

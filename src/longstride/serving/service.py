@@ -362,12 +362,15 @@ class Service:
 
     async def warm_up(self) -> None:
         """Translate something in tables of every size, so that no request waits for what is made once; in the largest
-        so much that some of it has to wait, and where encoders are recorded by widths something long as well."""
+        so much that some of it has to wait, and where encoders are recorded by widths something long as well. How long
+        sentences stay in their rows is measured once all is made: the first ones waited for kernels."""
         for model in self.models:
             [ids] = model.translator.encode([WARM_UP])
             longest = min(SHORT, model.translator.longest) - 1
             first = [*(ids[:-1] * longest)[:longest], ids[-1]] if model.translator.runner.records else ids
-            for number in (1, 2, 5, 2 * self.settings.rows):
+            most = 2 * self.settings.rows
+            for number in (1, 2, 5, most, most):
+                (await self.scheduler(model, None)).forget_times()
                 some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
                 await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)
 
