@@ -28,6 +28,8 @@ PAUSE = 0.1
 PATIENCE, SHORT = 1.0, 0.001
 """Seconds in which the server has to take a connection, and between two tries to hand it over."""
 BUSY = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)
+LAST = 0.5
+"""Seconds in which connections are taken that came before the end."""
 LINGER, MOST_LINGERING = 1.0, 500
 """Seconds in which what is sent behind an answer is thrown away, and connections of which it is at once."""
 
@@ -75,6 +77,10 @@ class Doorman:
                 poll.unregister(listening)
                 time.sleep(PAUSE)
                 poll.register(listening, select.POLLIN)
+        waiting, until = select.poll(), time.monotonic() + LAST
+        waiting.register(listening, select.POLLIN)
+        while waiting.poll(0) and time.monotonic() < until and self._accept():
+            pass  # those that have come: closing would reset their connections
 
     def _accept(self) -> bool:
         """One connection; False: the system has no room for more."""
