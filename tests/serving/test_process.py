@@ -160,7 +160,7 @@ def test_requests_in_flight_at_the_end_are_answered_or_told(tiny: Path) -> None:
             answers = await asyncio.gather(*many, *rest)
             for status, headers, body in answers:
                 assert status == 200 or (status == 503 and headers["retry-after"] and "error" in body)
-            assert answers[-1][0] in (200, 503)
+            begun[-1][1].close()
 
         within(work)
         assert server.process.wait(HANG) == 0

@@ -112,7 +112,7 @@ class Scheduler:
         side by side; `grouped`: sentences had better be admitted many at a time; `turns`: held while the device works,
         where others use it too; `never_next`: sentences have prefixes, behind which these ids [vocabulary] may not
         stand."""
-        self.limits, self.obeys = limits, decoder.obeys
+        self.limits, self.obeys, self.decoder = limits, decoder.obeys, decoder.name
         self._lanes = Lanes(decoder, limits, rows, longest, most_tokens, never_next)
         self._most_waiting, self._grouped = most_waiting, grouped
         self._turns, self._watcher = turns or nullcontext(), watcher
@@ -122,6 +122,8 @@ class Scheduler:
         self._gone: set[Sentence] = set()
         self._draining = self._stopping = False
         self._thread: threading.Thread | None = None
+        self.used = monotonic()
+        """when sentences came last"""
         self._wait_times = {width: WaitTime(self._lanes.rows(width)) for width in self._lanes.widths}
 
     # --- for any thread ----------------------------------------------------------------------------------------------
@@ -146,6 +148,7 @@ class Scheduler:
         if not sentences:
             return
         with self._changed:
+            self.used = monotonic()
             self.check_room([len(one.ids) for one in sentences], sentences[0].deadline)
             for one in sentences:
                 heapq.heappush(self._waiting[self._lanes.width(len(one.ids))], (one.deadline, next(self._order), one))

@@ -312,8 +312,7 @@ class Service:
                 range(len(ids)) if numbers is None else numbers, ids, futures, prefixes or [()] * len(ids), strict=True
             )
         ]
-        scheduler = await self.scheduler(model, decoder, bool(prefixes))
-        scheduler.submit(sentences)
+        scheduler = await self._submitted(model, decoder, sentences, bool(prefixes))
         try:
             async with _before(deadline):
                 return await asyncio.gather(*futures)
@@ -323,6 +322,16 @@ class Service:
             for future in futures:  # whose errors nobody will ask for
                 if future.done() and not future.cancelled():
                     future.exception()
+
+    async def _submitted(
+        self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence], prefixes: bool = False
+    ) -> Scheduler:
+        """Who has taken them."""
+        try:
+            (scheduler := await self.scheduler(model, decoder, prefixes)).submit(sentences)
+        except DrainingError:  # of a decoder that others took the place of, there is a new one; of a model there is not
+            (scheduler := await self.scheduler(model, decoder, prefixes)).submit(sentences)
+        return scheduler
 
     async def events(
         self,
@@ -344,8 +353,7 @@ class Service:
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
         sentence = Sentence(ids, deadline, tell, watch=tell)
-        scheduler = await self.scheduler(model, decoder)
-        scheduler.submit([sentence])
+        scheduler = await self._submitted(model, decoder, [sentence])
         try:
             while True:
                 async with _before(deadline):

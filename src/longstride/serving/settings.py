@@ -25,6 +25,12 @@ class ServerSettings(Options):
     max_terms: int = option(1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=MOST_TERMS)
     max_term: int = option(200, "Characters of a term in the glossary of one request.", least=1, most=1000)
     max_body: int = option(4 << 20, "Bytes of a request's body.", least=1024, most=1 << 32)
+    max_decoders: int = option(
+        6,
+        "Decoders beside a model's own that are kept ready for requests; of more, the one unused longest is given up.",
+        least=1,
+        most=1000,
+    )
     max_alternatives: int = option(3, "Alternative translations that may be asked for.", least=0, most=100)
     split_above: int | None = option(
         None,
