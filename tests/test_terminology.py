@@ -77,7 +77,9 @@ def test_a_text_of_several_lines_and_a_trace(translator: Translator, greedy: lis
 
 def test_there_may_be_no_room(translator: Translator) -> None:
     """Limits come first: what would not fit is left out."""
-    with pytest.warns(UserWarning, match=r"^line 1 lacks terms of the glossary, for which no place was found: 'Kammer'.$"):
+    with pytest.warns(
+        UserWarning, match=r"^line 1 lacks terms of the glossary, for which no place was found: 'Kammer'.$"
+    ):
         found = translator.translate(LINES[0], "greedy", glossary=GLOSSARY, max_length=1)
     assert len(translator.target_tokenizer.encode(found)) <= 1
 
@@ -155,7 +157,11 @@ def test_the_work_of_a_line_goes_up_with_its_terms_and_not_with_their_square(tra
         [free] = decoder.decode(Source.of([ids]), limits).tokens
         prefix, tokens = list[int](), free
         while (found := placing(tokens)) is not None:  # as if the model wrote behind a prefix what it wrote before
-            prefix, tokens, rounds = found, [*found, *free[len(prefix) :]][: limits.longest_output(len(ids))], rounds + 1
+            prefix, tokens, rounds = (
+                found,
+                [*found, *free[len(prefix) :]][: limits.longest_output(len(ids))],
+                rounds + 1,
+            )
         assert rounds <= number
         assert placing.work.calls <= 8 * (rounds + 1)
         asked[number] = placing.work.asked
@@ -185,7 +191,7 @@ def test_where_no_more_places_may_be_asked_about_first_tokens_decide(
 
 
 def test_a_search_stops_where_its_turn_is_refused(translator: Translator) -> None:
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     calls = 0
@@ -194,7 +200,7 @@ def test_a_search_stops_where_its_turn_is_refused(translator: Translator) -> Non
         nonlocal calls
         calls += 1
         if calls > 2:
-            raise Stopped
+            raise StoppedError
         return nullcontext()
 
     line = " ".join(f"t{place}" for place in range(30))
@@ -202,6 +208,6 @@ def test_a_search_stops_where_its_turn_is_refused(translator: Translator) -> Non
     decoder, limits = translator.decoder("greedy")
     glossary = Glossary.of({f"t{place}": f"x{place}" for place in range(30)})
     placing = translator.placing(glossary, {0: line}, [ids], limits)[0]
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         placing(decoder.decode(Source.of([ids]), limits).tokens[0], turn)
     assert placing.work.calls == 3

@@ -106,9 +106,13 @@ def naive(entries: dict[str, str], kinds: list[str], line: str) -> list[tuple[in
     return chosen
 
 
-PARTS = st.sampled_from(["cat", "Cat", "CAT", "dog", "a", "A", " ", " ", "-", ".", "城", "長", "İ", "ß", "i\u0307", "@b.c", "1"])
+PARTS = st.sampled_from(
+    ["cat", "Cat", "CAT", "dog", "a", "A", " ", " ", "-", ".", "城", "長", "İ", "ß", "i\u0307", "@b.c", "1"]
+)
 TEXTS = st.lists(PARTS, min_size=1, max_size=8).map("".join)
-ENTRIES = st.dictionaries(TEXTS.map(lambda text: " ".join(text.split())).filter(bool), st.sampled_from(["x", "y", None]))
+ENTRIES = st.dictionaries(
+    TEXTS.map(lambda text: " ".join(text.split())).filter(bool), st.sampled_from(["x", "y", None])
+)
 
 
 @given(line=TEXTS, model=ENTRIES, request=ENTRIES, kinds=st.sampled_from([[], ["{email}"], ["{url}", "{email}"]]))

@@ -15,11 +15,12 @@ from longstride.contract.decoding import sentence_number
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
+from longstride.serving.pieces import Work, prepared
 from longstride.serving.placings import Placings
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
 from longstride.text.glossary import Glossary
-from longstride.text.sentences import Piece, pieces
+from longstride.text.sentences import Piece
 from longstride.text.tokenizer import refuse_surrogates
 from longstride.translator import Translator
 
@@ -63,31 +64,6 @@ class _Asked:
     decoder: str | None = None
     whole: bool = False
     glossary: Glossary | None = None
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A text in pieces; those with something to translate have ids. Pieces are lines, as a glossary reads them."""
-
-    pieces: list[Piece]
-    ids: list[list[int] | None]
-
-    @property
-    def full(self) -> list[list[int]]:
-        return [ids for ids in self.ids if ids is not None]
-
-    @property
-    def lines(self) -> list[str]:
-        """Those with ids."""
-        return [piece.text for piece, ids in zip(self.pieces, self.ids, strict=True) if ids is not None]
-
-    def joined(self, outputs: Sequence[str]) -> str:
-        """With an output in the place of every piece that has ids."""
-        found = iter(outputs)
-        return "".join(
-            piece.holding(next(found) if ids is not None else piece.text)
-            for piece, ids in zip(self.pieces, self.ids, strict=True)
-        )
 
 
 class Service:
@@ -205,7 +181,7 @@ class Service:
 
     async def _outputs(
         self, asked: _Asked, model: ServedModel
-    ) -> list[tuple[_Work, list[list[Hypothesis]], tuple[str, ...]]]:
+    ) -> list[tuple[Work, list[list[Hypothesis]], tuple[str, ...]]]:
         """Each text in pieces, the outputs of those that have ids, and the terms that these lack."""
         decoder, deadline = asked.decoder, asked.deadline
         if (known := model.known(decoder)) is not None and not known.draining:
@@ -227,11 +203,11 @@ class Service:
             told.append((one, [found for _, found in some], tuple(dict.fromkeys(missing))))
         return told
 
-    async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
+    async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[Work]:
         above = self.settings.split_above
         if above is None:
             above = 0 if translator.folder.config.sentences else LONG
-        make = partial(_prepared, translator, texts, translator.longest if whole else above)
+        make = partial(prepared, translator, texts, translator.longest if whole else above)
         return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
 
     async def scheduler(self, model: ServedModel, decoder: str | None, prefixes: bool = False) -> Scheduler:
@@ -390,24 +366,6 @@ async def _before(deadline: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise DeadlineError("The time for this request was over before it was done.") from None
-
-
-def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:
-    tokenizer = translator.source_tokenizer
-
-    def whole(line: str) -> bool:
-        if not split_above:
-            return False
-        readable = translator.readable(line)
-        return len(line) <= split_above or len(tokenizer.encode_many([readable], threads=1)[0]) <= split_above
-
-    work = []
-    for text in texts:
-        found = pieces(text, whole, translator.fits)
-        lines = [piece.text for piece in found if piece.text]
-        encoded = iter(translator.encode(lines, warn=lambda message: None))
-        work.append(_Work(found, [next(encoded) if piece.text else None for piece in found]))
-    return work
 
 
 def _settle(future: asyncio.Future[list[Hypothesis]], told: list[Hypothesis] | ServingError) -> None:

@@ -22,7 +22,9 @@ class ServerSettings(Options):
     timeout: float = option(30.0, "Seconds within which a request is answered, or fails.", least=0.001, most=86400)
     max_texts: int = option(256, "Texts in one request.", least=1, most=10**6)
     max_characters: int = option(50_000, "Characters in all texts of one request.", least=1, most=10**8)
-    max_terms: int = option(1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=MOST_TERMS)
+    max_terms: int = option(
+        1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=MOST_TERMS
+    )
     max_term: int = option(200, "Characters of a term in the glossary of one request.", least=1, most=1000)
     max_body: int = option(4 << 20, "Bytes of a request's body.", least=1024, most=1 << 32)
     max_decoders: int = option(

@@ -3,8 +3,9 @@
 While all rows are in use and each is given up after `stay` seconds on average, rows / stay sentences are done in a
 second (Little's law), so the last of `waiting` sentences gets a row after about stay * waiting / rows seconds, and may
 keep it as long as the longest lately did. Unlike a count of what was done lately this is right from the first sentences
-on, when nothing is done yet, and follows a device that slows down, since those that are in rows get older. It fades while
-nobody waits: whatever made sentences stay long a while ago, a kernel that was compiled say, is no reason to refuse.
+on, when nothing is done yet, and follows a device that slows down, since those that are in rows get older. It
+fades while nobody waits: what made sentences stay long a while ago, a kernel that was compiled say, is no reason to
+refuse.
 """
 
 from __future__ import annotations
