@@ -27,7 +27,10 @@ WRITTEN = "Written from the code by `make reference`; not by hand.\n"
 def commands() -> str:
     """Every command, by task."""
     lines = ["# Commands\n", WRITTEN]
-    lines.append("Each also takes `--debug`, which shows a traceback, and `--help`.\n")
+    also = (
+        "`--debug`, which shows a traceback, `--quiet`, which prints results, warnings and errors alone, and `--help`"
+    )
+    lines.append(f"Each also takes {also}.\n")
     for task, names in TASKS.items():
         lines.append(f"## {task}\n")
         for name in names:

@@ -22,9 +22,9 @@ from longstride.contract import Decoded, InputError, ModelFolderError, OptionErr
 from longstride.runtime.choosing import check_device, fastest_batch, fastest_runtime, make_runner
 from longstride.runtime.names import PRECISIONS, RUNTIMES
 from longstride.tasks.toys import SYMBOLS
-from longstride.text.sentences import alternating
+from longstride.text.sentences import alternating, has_words
 from longstride.text.tokenizer import WordsTokenizer
-from longstride.translator import _SENTENCE, Translator
+from longstride.translator import _SENTENCE, Translation, Translator
 from tests.folders import LONGEST, edit_config, words, write_folder
 
 LINE = st.lists(st.sampled_from([*SYMBOLS, "unknown"]), max_size=8).map(" ".join)
@@ -67,7 +67,7 @@ def test_a_text_of_several_sentences_is_each_of_them_with_the_space_around_it(
 
 @given(st.text(st.sampled_from("ab .!?…。\n\tA") | st.characters(codec="utf-8"), max_size=12))
 def test_a_sentence_that_is_not_looked_at_would_not_be_split(text: str) -> None:
-    if _SENTENCE.fullmatch(text):
+    if _SENTENCE.fullmatch(text) and has_words(text):
         assert alternating(text, lambda line: True) == [text]
 
 
@@ -247,6 +247,26 @@ def test_outputs_never_outgrow_the_positions(translator: Translator) -> None:
     assert len(full[0].tokens) == LONGEST - 1
 
 
+@pytest.mark.parametrize("whole", [None, False])
+@pytest.mark.parametrize("decoder", [None, "greedy", "beam"])
+def test_a_single_text_is_a_str_and_with_a_trace_a_result(
+    translator: Translator, decoder: str | None, whole: bool | None
+) -> None:
+    text = "A B c. D E!\na b"
+    plain = translator.translate(text, decoder, whole=whole, max_length=4)
+    traced = translator.translate(text, decoder, whole=whole, trace=True, max_length=4)
+    [listed] = translator.translate([text], decoder, whole=whole, trace=True, max_length=4)
+    assert type(plain) is str
+    assert (type(traced), traced) == (Translation, listed)
+    assert (str(traced), traced.decoder) == (plain, decoder or "greedy")
+    assert traced.trace is not None
+    assert tuple(traced.trace.replay()) == traced.tokens
+    [untraced] = translator.translate([text], decoder, whole=whole, max_length=4)
+    assert (untraced.trace, untraced.decoder) == (None, traced.decoder)
+    nothing = translator.translate("", decoder, trace=True)
+    assert (nothing.text, nothing.trace, nothing.decoder) == ("", None, "")
+
+
 def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None:
     decoder, limits = translator.decoder("beam", width="3", max_length=5)
     assert "width:3" in decoder.signature
@@ -257,8 +277,6 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.decoder("beam", name=3)
     with pytest.raises(OptionError, match=r"has no decoder 'beem' \(did you mean beam\?\); it has greedy, beam"):
         translator.translate("a", "beem")
-    with pytest.raises(OptionError, match="trace expects a list of texts, of which each result has one, found a singl"):
-        translator.translate("a", trace=True)
     with pytest.raises(OptionError, match="batch expects a whole number of 1 or more, found 0"):
         translator.translate("a", batch=0)
 

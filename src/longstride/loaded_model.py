@@ -15,7 +15,16 @@ from longstride.contract import Decoder, Likelihood, Limits, ModelFolderError, O
 from longstride.contract.options import as_dict
 from longstride.contract.suggestions import meant
 from longstride.model_folder import DecoderConfig, ModelFolder
-from longstride.registry import DECODERS, check_decoder, check_folder, find, part_builder, split_options
+from longstride.registry import (
+    DECODERS,
+    HOW_MUCH,
+    amounts_asked,
+    check_decoder,
+    check_folder,
+    find,
+    part_builder,
+    split_options,
+)
 from longstride.runtime.choosing import fastest_batch
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
@@ -30,6 +39,8 @@ DRAFTER = "drafter"
 """A kind of part, and the role that it plays."""
 SHORTLIST = "shortlist"
 """The same, and one that a drafter can do without."""
+FEW = 4
+"""Up to this many sentences may be faster one by one with drafts than side by side."""
 KEPT_DECODERS = 64
 """Decoders that are kept made, by name and options."""
 
@@ -108,8 +119,11 @@ class LoadedModel:
         return found
 
     def release(self, keep: Collection[str]) -> None:
-        """Give back decoders that are not among these, parts that only they have, and what a runtime made of them."""
-        self._made = {key: made for key, made in list(self._made.items()) if made[0].name in keep}
+        """Give back decoders that are not among these, parts that only they have, and what a runtime made of them; the
+        usual decoder stays, with drafts for a sentence by itself."""
+        usual, _ = self.decoder()
+        keep = {*keep, usual.name, *([DRAFTED] if self._drafts_by_itself(usual) else [])}
+        self._made = {key: made for key, made in list(self._made.items()) if made[0].name in {*keep, Fastest.name}}
         used = {part for name in keep for part in self._decoder_config(name).parts.values()}
         self.runner.forget([self._parts.pop(name) for name in list(self._parts) if name not in used])
 
@@ -122,10 +136,12 @@ class LoadedModel:
                 f"{name} expects one vocabulary for source and target, but {self.folder.path} has a tokenizer for each."
             )
         self.check(name)
-        own, limits = split_options(
-            kind.options, {**self._own_limits, **config.defaults, **self._language, **options}, name
-        )
+        asked = amounts_asked(kind.options, options, name)
+        stored = {name: value for name, value in config.defaults.items() if not asked or name not in HOW_MUCH}
+        own, limits = split_options(kind.options, {**self._own_limits, **stored, **self._language, **options}, name)
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
+        if isinstance(made, VerifyingDecoder):
+            made.insists = bool(asked - {"adaptive"})
         self._check_words(limits, made.special)
         if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
             made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))
@@ -141,23 +157,32 @@ class LoadedModel:
         unsaid = self._decoder_config(made.name).defaults.keys() - options.keys()
         return self._kept(f"{name} (side by side)", options, lambda: (made.without_slow_drafts(unsaid), limits))
 
-    def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """The same for a sentence by itself: where greedy search is the default and nobody named a decoder, its output
-        comes by drafts, long or short ones, where these turn out to be faster. That it is the same to the bit is known
-        where no sum hangs on how many words a step has, and a folder's defaults say only how long drafts are."""
-        made, limits = self.decoder(name, **options)
-        if name is not None or not self._drafts_by_itself(made):
-            return made, limits
-        return self._kept("(by itself)", options, lambda: (Fastest(made, *self._drafting(options)), limits))
+    def decoder_for(
+        self, sentences: int, name: str | None = None, /, batch: int | None = None, trace: bool = False, **options: Any
+    ) -> tuple[Decoder, Limits]:
+        """Choose the decoder for a request of this many sentences, `batch` of them side by side (None: the fastest
+        number). All requests are routed here.
 
-    def few_decoder(self, count: int, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
-        """The same for a few sentences, so many: side by side, or one by one as above, whichever turns out faster."""
-        made, limits = self.batched_decoder(name, **options)
-        if name is not None or not self._drafts_by_itself(made):
-            return made, limits
-        ways = [lambda: made, *self._drafting(options)]
-        alone = [lambda way=way: OneByOne(way()) for way in ways]
-        return self._kept(f"({count} sentences)", options, lambda: (Fastest(made, *alone), limits))
+        If greedy search is the default and the request names no decoder, the choice learns from timings: one sentence
+        is decoded without drafts, with long or with short drafts; a few sentences side by side, or one by one in these
+        ways. The output is the same to the bit, which requires a runtime whose sums do not depend on the width of a
+        step and a folder whose defaults set nothing but the length of drafts. A `trace` changes no choice. Side by
+        side, however, a traced verifying decoder keeps the drafts that :meth:`batched_decoder` skips to save time.
+        """
+        made, limits = self.decoder(name, **options)
+        rows = min(self.batch if batch is None else batch, sentences)
+        few = batch is None and 1 < sentences <= FEW
+        if name is None and (few or rows < 2) and self._drafts_by_itself(made):
+            ways = self._drafting(options)
+            if not few:
+                return self._kept("(by itself)", options, lambda: (Fastest(made, *ways), limits))
+            alone = [lambda way=way: OneByOne(way()) for way in [lambda: made, *ways]]
+            return self._kept(f"({sentences} sentences)", options, lambda: (Fastest(made, *alone), limits))
+        return self.batched_decoder(name, **options) if rows > 1 and not trace else (made, limits)
+
+    def lone_decoder(self, name: str | None = None, /, **options: Any) -> tuple[Decoder, Limits]:
+        """The same for a sentence by itself."""
+        return self.decoder_for(1, name, **options)
 
     def _drafts_by_itself(self, usual: Decoder) -> bool:
         """Whether drafts change no bit of what the usual decoder writes."""
@@ -250,6 +275,10 @@ class LoadedModel:
                 self._decoders[name] = DecoderConfig({"model": verifier, DRAFTER: DRAFTER, **more}, defaults)
         self._default = DRAFTED
         self.decoder()  # a drafter that does not fit is refused here
+
+    def check_named(self, name: str) -> None:
+        """Refuse a decoder that there is not."""
+        self._decoder_config(name)
 
     def _decoder_config(self, name: str) -> DecoderConfig:
         if name in self._decoders:

@@ -130,6 +130,8 @@ PARTS: dict[str, PartKind] = {
 
 OF_TRANSLATE = ("batch", "source_lang", "target_lang", "glossary", "drafts", "trace", "whole")
 """What translate is told beside options of its decoder."""
+HOW_MUCH = frozenset({"k", "tree", "lengths", "adaptive", "whole"})
+"""Options that say how much a decoder drafts. One of them in a call replaces all of them that a folder stores."""
 
 DECODERS: dict[str, DecoderKind] = {
     "greedy": DecoderKind(
@@ -227,7 +229,7 @@ def find(kinds: Mapping[str, Any], name: str, what: str) -> Any:
     """Look a kind up; an unknown name is answered with those there are."""
     if name not in kinds:
         there = ", ".join(sorted(kinds))
-        raise OptionError(f"There is no {what} {name!r}{meant(name, kinds)}; there are {there}.")
+        raise OptionError(f"There is no {what} {name!r}{meant(name, kinds)}. Available: {there}.")
     return kinds[name]
 
 
@@ -261,6 +263,13 @@ def split_options(kind: type, options: Mapping[str, Any], name: str) -> tuple[An
             raise OptionError(f"The decoder {name} has no option {option!r}{near}; its options are {names}.")
     own: Any = parse(kind, {key: value for key, value in options.items() if key in known}, name)
     return own, parse(Limits, {key: value for key, value in options.items() if key in limits}, name)
+
+
+def amounts_asked(kind: type, options: Mapping[str, Any], name: str) -> set[str]:
+    """Return the names of the options that say how much to draft: not those that are none or false; `tree=0` is."""
+    told = {key: value for key, value in options.items() if key in HOW_MUCH}
+    own, _ = split_options(kind, told, name)
+    return {key for key in told if getattr(own, key) is not None and getattr(own, key) is not False}
 
 
 def _of_others(option: str, own: Collection[str]) -> str:

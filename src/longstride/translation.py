@@ -26,6 +26,8 @@ class Translation:
     tokens: tuple[int, ...] = ()
     n_best: tuple[Hypothesis, ...] = ()
     trace: Trace | None = None
+    decoder: str = ""
+    """name of the decoder that ran; "" where there was nothing to decode"""
 
     def __str__(self) -> str:
         return self.text
@@ -84,6 +86,7 @@ def joined(lines: Sequence[Translation], breaks: Sequence[str]) -> Translation:
             for rank in zip(*(line.n_best for line in full), strict=False)
         ),
         Trace(tuple(events)) if any(line.trace is not None for line in full) else None,
+        next((line.decoder for line in full), ""),
     )
 
 

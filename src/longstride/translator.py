@@ -20,8 +20,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
+from itertools import repeat
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from longstride.contract import (
     Decoded,
@@ -43,15 +44,13 @@ from longstride.model_folder import ModelFolder
 from longstride.runtime.choosing import make_runner
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
-from longstride.text.sentences import alternating
+from longstride.text.sentences import LONGEST_WORD, alternating, has_words
 from longstride.translation import BREAK, GrowingText, Translation, given_drafts, joined
 
 BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
 MANY = 64
 """Outputs that are made into text at once."""
-FEW = 4
-"""So few sentences may be decoded sooner one by one, by drafts, than side by side."""
 NAMED = 5
 """Terms that a warning names."""
 BATCHES = Range(1, math.inf)
@@ -153,7 +152,8 @@ class Translator(LoadedModel):
         which is as the model reads them unless somebody says so."""
         if not self.folder.config.sentences if whole is None else whole:
             return BREAK.split(text)
-        return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
+        simple = _SENTENCE.fullmatch(text) and has_words(text) and self.fits(text)
+        return [text] if simple else alternating(text, self.fits)
 
     def fits(self, line: str) -> bool:
         """Whether the model can read a line without anything of it being cut."""
@@ -192,10 +192,17 @@ class Translator(LoadedModel):
         return [text.replace("\n", " ").replace("\r", " ") for text in self.target_tokenizer.decode_many(list(rows))]
 
     @overload
-    def translate(self, text: str, /, decoder: str | None = None, **options: Any) -> str: ...
+    def translate(
+        self, text: str, /, decoder: str | None = None, *, trace: Literal[True], **told: Any
+    ) -> Translation: ...
 
     @overload
-    def translate(self, text: Sequence[str], /, decoder: str | None = None, **options: Any) -> list[Translation]: ...
+    def translate(
+        self, text: str, /, decoder: str | None = None, *, trace: Literal[False] = ..., **told: Any
+    ) -> str: ...
+
+    @overload
+    def translate(self, text: Sequence[str], /, decoder: str | None = None, **told: Any) -> list[Translation]: ...
 
     def translate(
         self,
@@ -214,15 +221,16 @@ class Translator(LoadedModel):
         target_lang: str | None = None,
         whole: bool | None = None,
         **options: Any,
-    ) -> str | list[Translation]:
-        """Translate one text (a str gives a str) or many (a list gives a list of the same length).
+    ) -> str | Translation | list[Translation]:
+        """Translate one text (a str gives a str, with `trace` a Translation) or many (a list gives a list of the same
+        length, of Translations).
 
         A text is a line; one with line breaks in it is translated line by line, and keeps them. Of a model that reads
         sentences it is split into these, and what is too long for the model into parts, unless it is to be read
         `whole` (False: it is split in any case; with `drafts` never).
         `batch` sentences are decoded side by side (default: as many as is fastest, :attr:`batch` where they are many;
-        a few may be decoded one by one, :meth:`few_decoder`); `trace` gives each
-        Translation of a list the steps that it came by, as its `trace` (a str has no room for one); `warn` hears of
+        a few may be decoded one by one, :meth:`decoder_for`); `trace` gives each
+        Translation the steps that it came by, as its `trace`; `warn` hears of
         lines that were cut, counted from `first_line`; `watch` is shown the raw results of each group of lines;
         `drafts` are what the outputs may be like, a text or None for each, which makes greedy's output come faster
         (text-verify); `glossary` says what terms have to be called (docs/terminology.md): a file, pairs, or terms that
@@ -235,16 +243,13 @@ class Translator(LoadedModel):
             return made.translate(text, decoder, **told, drafts=drafts, glossary=glossary, whole=whole, **options)
         if drafts is not None:
             decoder = drafting_decoder(decoder)
-        if trace and isinstance(text, str):
-            raise OptionError("trace expects a list of texts, of which each result has one, found a single text.")
-        open_batch, batch = batch is None, self.batch if batch is None else batch
-        if not BATCHES.fits(int, batch):
+        if batch is not None and not BATCHES.fits(int, batch):
             raise OptionError(f"batch expects {BATCHES.described(int)}, found {shown(batch)}.")
-        chosen, limits = self.decoder(decoder, **options)
-        terms = None if glossary is None else self.glossary(glossary, chosen)
+        usual, limits = self.decoder(decoder, **options)
+        terms = None if glossary is None else self.glossary(glossary, usual)
         texts = [self._divided(one, True if drafts is not None else whole) for one in _texts(text)]
         for number, parts in enumerate(texts, first_line):
-            if kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0):
+            if (kept := max((len(word) for gap in parts[1::2] for word in gap.split()), default=0)) > LONGEST_WORD:
                 (warn or partial(warnings.warn, stacklevel=2))(
                     f"line {number} has {kept:,} characters without a space, which are no word and stand in the output "
                     f"as they are; with spaces or line breaks in them they are translated."
@@ -259,12 +264,8 @@ class Translator(LoadedModel):
         ]
         done = [Translation("")] * len(lines)
         full = [index for index, line in enumerate(lines) if line.strip()]
-        if open_batch and 1 < len(full) <= FEW and not trace and terms is None and drafts is None:
-            chosen, limits = self.few_decoder(len(full), decoder, **options)
-        elif min(batch, len(full)) > 1 and not trace:
-            chosen, limits = self.batched_decoder(decoder, **options)
-        elif not trace and terms is None:
-            chosen, limits = self.lone_decoder(decoder, **options)
+        chosen, limits = self.decoder_for(len(full), decoder, batch=batch, trace=trace, **options)
+        batch = self.batch if batch is None else batch
         drafted = {} if drafts is None else given_drafts(texts, drafts, self.target_tokenizer, self.longest)
         apart = [[index for index in full if (index in drafted) == given] for given in (True, False)]
         placing = {} if terms is None else self.placing(terms, {index: lines[index] for index in full}, ids, limits)
@@ -287,8 +288,8 @@ class Translator(LoadedModel):
                 writer.flush()
                 if watch is not None:
                     watch(decoded)
-                for index, steps in zip(group, decoded.traces or (), strict=False):
-                    done[index] = replace(done[index], trace=steps)
+                for index, steps in zip(group, decoded.traces or repeat(None), strict=False):
+                    done[index] = replace(done[index], trace=steps, decoder=decoded.decoder)
             # Outputs that lack a term come again, with a prefix that has it.
             led = [index for some in apart for index in some if index in placing]
             prefixes = {index: found for index in led if (found := placing[index](done[index].tokens))}
@@ -299,10 +300,12 @@ class Translator(LoadedModel):
                         f"line {numbers[index]} lacks terms of the glossary, for which no place was found: {told}."
                     )
             apart = [[index for index in prefixes if (index in drafted) == given] for given in (True, False)]
+            # By name: what is given would say nothing of how fast decoders are.
+            chosen, _ = self.decoder_for(len(prefixes), usual.name, batch=batch, trace=trace, **options)
         finished = iter(done)
         again = [([next(finished) for _ in parts[::2]], parts[1::2]) for parts in texts]
         result = [joined(each, breaks) if breaks else each[0] for each, breaks in again]
-        return result[0].text if isinstance(text, str) else result
+        return result if not isinstance(text, str) else result[0] if trace else result[0].text
 
     def stream(
         self, text: str, /, decoder: str | None = None, whole: bool | None = None, **options: Any
@@ -314,7 +317,7 @@ class Translator(LoadedModel):
         """
         if not isinstance(text, str):
             raise InputError(f"stream expects one text, found {shown(text)}.")
-        chosen, limits = self.decoder(decoder, **options)
+        chosen, limits = self.decoder_for(1, decoder, **options)
         parts = self._divided(text, whole)
 
         def pieces() -> Generator[str, None, None]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.adaptation import lengths, training
+from longstride.adaptation import checking, lengths, training
 from longstride.adaptation.decoding import Lines, Text, divide
 from longstride.adaptation.options import AdaptOptions
 from longstride.bench.record_files import read_records
@@ -150,8 +151,11 @@ def test_where_drafts_do_not_pay_greedy_stays_the_default(adapt: Adapt, tmp_path
     assert "not faster than greedy search" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_drafts_that_lose_the_race_are_not_the_default(adapt: Adapt, tmp_path: Path) -> None:
+def test_drafts_that_lose_the_race_are_not_the_default(
+    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lengths that were measured may have been chosen by chance; given ones are somebody's wish."""
+    monkeypatch.setitem(lengths.SECONDS, "cpu", 0.0)
     measured = [
         one for pair in zip(SETTINGS[::2], SETTINGS[1::2], strict=True) if "lengths" not in pair[1] for one in pair
     ]
@@ -173,38 +177,17 @@ def test_a_tree_that_was_chosen_is_the_folders_and_its_cards(adapt: Adapt, tmp_p
     assert "| 1 | 6, a tree |" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_trees_are_timed_beside_chains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The fastest is taken; where no tree is, none is tried with more rows."""
-    asked: list[list[str]] = []
-    wins = {1: "31tree", 2: "15tree", 3: "2", 4: "0"}
-
-    def timed(tried: list[str], run: Any) -> dict[str, float]:
-        asked.append(tried)
-        return {length: 1.0 if length == wins[len(asked)] else 2.0 for length in tried}
-
-    monkeypatch.setattr(lengths, "timed", timed)
-    translator = load(device="cpu")
-    sources = translator.encode(["a b c"] * 24)
-    found = lengths.choose(translator, sources, [1, 2, 3, 4], lambda *_: None)
-    assert found["lengths"] == "1:31tree,2:15tree,3:2,4:0"
-    assert ["15tree" in each for each in asked] == [True, True, True, False]
-    assert lengths.without_trees(found)["lengths"] == "1:0,2:0,3:2,4:0"
-
-
-def test_updates_that_fit_are_counted_once(
-    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(training, "TRIAL_UPDATES", 3)
-    by_time = [*SETTINGS[2:], "--minutes", "0.001"]
+def test_twenty_updates_are_the_fewest(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And as much is decoded as half of the minutes allow, by whole shards."""
+    by_time = [*SETTINGS[2:], "--minutes", "0.00001"]
     assert adapt("--no-race", "--until", "train", settings=by_time) == 0
     said = capsys.readouterr().err
-    assert "decode: 3 outputs of the model's own" in said, "3,000 a minute"
-    assert said.count("20 updates are the fewest; they take about 0.1 minutes here.") == 1
+    assert "decode: 5 outputs of the model's own" in said, "one shard"
+    assert said.count("20 updates are the fewest; they take about 0.1 minutes here") == 1
     assert [line for line in said.splitlines() if "Checkpoint" in line] == ["Checkpoint of update 20."]
-    assert json.loads((tmp_path / "out.work" / "decode.json").read_text())["left_out"] == 16 - 2 - 3
+    assert json.loads((tmp_path / "out.work" / "decode.json").read_text())["left_out"] == 16 - 2 - 5
     kept = json.loads((tmp_path / "out.work" / "updates.json").read_text())
     assert kept["updates"] == training.FEWEST
-    assert not (tmp_path / "out.work" / "trial").exists()
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c d", "", " ", "e"]), max_size=40), st.integers(1, 6))
@@ -221,26 +204,47 @@ def test_no_held_out_line_is_learnt(lines: list[str], held_out: int) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize(("minutes", "texts"), [(0.3, 1), (1.7, 2), (20.0, 1)])
-def test_what_is_around_a_short_training_is_short(minutes: float, texts: int, device: str) -> None:
-    """Held-out lines, lines that are learnt from and sentences of the race go by the minutes, unless they are given."""
+@pytest.mark.parametrize("minutes", [0.3, 1.7, 20.0])
+def test_what_is_around_a_short_training_is_short(minutes: float, device: str) -> None:
+    """Held-out lines and what is decoded go by the minutes, unless they are given."""
     options = AdaptOptions(minutes=minutes).on(device)
     lines = [str(number) for number in range(60_000)]
-    found = Text(lines).divided(options, texts)
-    assert (len(found.held_out), options.sentences) == (
-        min(1_000, max(64, math.ceil(100 * minutes))),
-        min(100, max(10, math.ceil(10 * minutes))),
-    )
-    most = math.ceil(math.ceil(minutes * (3_000 if device == "cpu" else 200_000)) / texts)
-    assert len(found.training) == min(most, 60_000 - len(found.held_out))
-    assert len(found.training) + len(found.held_out) + found.left_out == 60_000
-    steps = {int(after) - int(before) for before, after in pairwise(found.training)}
-    assert max(steps) - min(steps) <= 1, "evenly, in order"
+    found = Text(lines).divided(options)
+    assert len(found.held_out) == min(1_000, max(64, math.ceil(100 * minutes)))
+    assert options.decoding_seconds == 30 * minutes
+    assert sorted(found.training) == sorted(lines[: -len(found.held_out)])
+    sample = sum(map(int, found.training[:1_000])) / 1_000
+    assert 25_000 < sample < 35_000, "whatever is decoded is a sample of all"
     by_updates = AdaptOptions(minutes=minutes, updates=1).on(device)
+    assert by_updates.decoding_seconds == math.inf
     assert Text(lines).divided(by_updates) == Lines(tuple(lines[:-1_000]), tuple(lines[-1_000:]))
-    assert by_updates.sentences == 100
-    given = AdaptOptions(minutes=minutes, held_out=7, lines=9, sentences=8).on(device)
-    assert (given.sentences, given.held_out_of(60_000), given.lines) == (8, 7, 9)
+    given = AdaptOptions(minutes=minutes, held_out=7, lines=9).on(device)
+    assert (given.held_out_of(60_000), given.decoding_seconds) == (7, math.inf)
+    some = Text(lines).divided(given, 2)
+    assert len(some.training) == 5
+    steps = {int(after) - int(before) for before, after in pairwise(some.training)}
+    assert max(steps) - min(steps) <= 1, "evenly, in order"
+
+
+@given(st.integers(0, 400), st.floats(1e-4, 100), st.integers(0, 3))
+def test_as_many_lines_are_raced_as_there_is_time_for(there: int, each: float, asked: int) -> None:
+    """From 10 to 256, or as many as are asked for."""
+    lines, now = ["a"] * there, [0.0]
+
+    def decode(source: Any, limits: Any) -> None:
+        now[0] += each
+
+    translator: Any = SimpleNamespace(
+        decoder=lambda name: (SimpleNamespace(decode=decode), None),
+        encode=lambda lines, warn: [[1, 2]] * len(lines),
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checking, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        found = checking.raced(translator, lines, AdaptOptions(sentences=asked)) if there else lines
+    if asked:
+        assert len(found) == min(there, asked)
+    else:
+        assert len(found) == min(there, 256, max(10, int(checking.RACE_SECONDS / (16 * each) + 1e-6)))
 
 
 @given(st.integers(2, 10**6), st.floats(1e-5, 100))

@@ -88,11 +88,11 @@ CASES: list[tuple[Callable[[Path], object], list[str]]] = [
     ),
     (
         lambda folder: edit_config(folder, "parts", "model", "kind", value="oracle"),
-        ["config.json: There is no kind of part 'oracle'; there are", "transformer"],
+        ["config.json: There is no kind of part 'oracle'. Available:", "transformer"],
     ),
     (
         lambda folder: edit_config(folder, "decoders", "guess", value={"parts": {"model": "model"}}),
-        ["config.json: There is no decoder 'guess'; there are", "greedy"],
+        ["config.json: There is no decoder 'guess'. Available:", "greedy"],
     ),
     (
         lambda folder: edit_config(folder, "decoders", "beam", "parts", value={}),

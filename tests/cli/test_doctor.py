@@ -12,7 +12,7 @@ from longstride.cli import doctor
 from longstride.cli.doctor import ABSENT, BROKEN, OK
 from longstride.runtime import choosing
 from longstride.runtime.eager import EagerRunner
-from longstride.translator import Translator
+from longstride.translator import Translator, load
 from tests.cli.conftest import Run
 
 
@@ -35,7 +35,7 @@ def test_every_way_is_tried_and_none_is_broken(run: Run, model: Path) -> None:
     assert ran.code == 0
     assert "Fastest here: --runtime" in ran.out
     assert "Processor: " in ran.out
-    assert "trying runtimes: " in ran.err, "how much is done, where there is no bar"
+    assert "trying runtimes" not in ran.err, "where nobody looks on"
 
 
 def test_other_output_than_pytorchs_is_broken(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,3 +91,29 @@ def test_a_model_that_is_none_is_said_as_ever(run: Run, tmp_path: Path) -> None:
 def test_one_runtime_alone(run: Run, model: Path) -> None:
     assert list(states(run("doctor", "-m", model, "--runtime", "eager").out)) == [("eager", "fp32")]
     assert "--runtime expects eager, native, onnx, cuda-graph, found 'cuda'" in run("doctor", "--runtime", "cuda").error
+
+
+def test_prepare_decodes_with_every_decoder_at_every_batch_size(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[tuple[str, int]] = []
+    plain = Translator.translate
+
+    def translate(self: Translator, lines: list[str], decoder: str, batch: int) -> Any:
+        decoded.append((decoder, len(lines)))
+        return plain(self, lines, decoder, batch=batch)
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    monkeypatch.setattr(doctor, "SIDE_BY_SIDE", (1, 3))
+    ran = run("doctor", "--prepare", "--runtime", "eager", "-m", model)
+    names = list(load(model, runtime="eager").decoders)
+    assert ran.code == 0
+    assert decoded == [(name, size) for name in names for size in (1, 3)]
+    assert ran.out.startswith("Prepared on eager")
+    assert ran.out.rstrip().endswith(f"s: {', '.join(names)}.")
+
+
+def test_prepare_takes_one_runtime(run: Run, model: Path) -> None:
+    ran = run("doctor", "--prepare", "--runtime", "eager", "--runtime", "native", "-m", model)
+    assert ran.code == 2
+    assert "--prepare expects one --runtime at most, found 2." in ran.err

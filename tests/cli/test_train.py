@@ -145,7 +145,7 @@ def test_a_folder_with_a_run_in_it_is_left_alone(run: Run, recipe: Path, tmp_pat
         (["data.task=sort"], ["recipe.yaml: 'data.task' expects files|copy|reverse, found 'sort'"]),
         (["model.heads=3"], ["tiny, model: heads expects a divisor of the width 16, found 3"]),
         (["model.haeds=2"], ["tiny, model: there is no option 'haeds'", "heads"]),
-        (["objective.kind=telepathy"], ["There is no objective 'telepathy'; there are", "autoregressive"]),
+        (["objective.kind=telepathy"], ["There is no objective 'telepathy'. Available:", "autoregressive"]),
         (["objective.label_smoothing=2"], ["tiny, objective: label_smoothing expects a number", "found 2.0"]),
         (["warm_start=nowhere"], ["nowhere: expected a model folder, found nothing"]),
         (["data.task=files"], ["data.train_source and data.train_target expect text files"]),

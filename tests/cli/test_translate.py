@@ -249,9 +249,8 @@ def test_a_run_folder_stands_for_the_model_in_it(run: Run, model: Path, tmp_path
     assert run("translate", "-m", tmp_path / "run", stdin=b"a b\n") == run("translate", "-m", model, stdin=b"a b\n")
 
 
-def test_decoders_lists_every_option_with_its_default(run: Run, model: Path) -> None:
-    ran = run("decoders", "-m", model)
+def test_decoders_tells_every_option_of_one_with_its_default(run: Run, model: Path) -> None:
+    ran = run("decoders", "beam", "-m", model)
     assert ran.code == 0
-    assert "greedy (default): " in ran.out
     for name in ("beam: ", "width ", "length_penalty ", "n_best ", "max_length ", "banned "):
         assert name in ran.out

@@ -4,7 +4,9 @@ import json
 import lzma
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from longstride.contract import InputError, Limits, OptionError, UsageError
 from longstride.contract.decoding import HARD_LIMITS
 from longstride.contract.options import as_dict, parse
+from longstride.distillation import distill as distilling
 from longstride.distillation.decoding import Teacher
 from longstride.distillation.degenerate import Rules
 from longstride.distillation.distill import Progress, distill, distill_lines
@@ -133,6 +136,27 @@ def test_processes_share_a_folder(teacher: Teacher, tmp_path: Path) -> None:
     assert (outcome.made, outcome.complete, outcome.manifest) == (3, 3, None)
     assert distill_lines(teacher, LINES, tmp_path / "two", first, resume=True).manifest is not None
     assert text_files(tmp_path / "two") == text_files(tmp_path / "one")
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 7])
+def test_a_corpus_ends_with_the_shard_in_which_time_is_over(
+    teacher: Teacher, decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    """Stopped on the way and resumed, with the same one; every shard takes a second here."""
+    ticks = count()
+    monkeypatch.setattr(distilling, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    outcome = distill_lines(teacher, LINES, tmp_path / "whole", SMALL, seconds=2.5)
+    assert (outcome.made, outcome.complete, outcome.shards) == (3, 3, 3)
+    assert outcome.manifest is not None
+    assert (outcome.manifest["kept"], outcome.manifest["dropped"]) == (15, 0)
+    assert read(tmp_path / "whole" / "train.src") == LINES[:15]
+    decoder.groups.clear()
+    decoder.stop_after = stop_after
+    with pytest.raises(KeyboardInterrupt):
+        distill_lines(teacher, LINES, tmp_path / "stopped", SMALL, seconds=2.5)
+    decoder.stop_after = None
+    distill_lines(teacher, LINES, tmp_path / "stopped", SMALL, resume=True, seconds=2.5)
+    assert text_files(tmp_path / "stopped") == text_files(tmp_path / "whole")
 
 
 def test_shards_that_do_not_exist_are_refused(teacher: Teacher, tmp_path: Path) -> None:

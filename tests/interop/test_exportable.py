@@ -45,7 +45,7 @@ def test_a_package_that_lacks_something_speaks_for_itself(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_peer_is_refused(make_translator: MakeTranslator, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="There is no peer 'marian'; there are hf and ctranslate2"):
+    with pytest.raises(OptionError, match=r"There is no peer 'marian'\. Available: hf, ctranslate2"):
         open_peer("marian", tmp_path, make_translator())
 
 

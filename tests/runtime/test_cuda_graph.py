@@ -6,6 +6,7 @@ import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -106,11 +107,9 @@ def test_repeated_recordings_decode_as_eager_steps_do(kind, seed, batches, capac
 def test_blocks_of_changing_size_give_the_same_output(kind, seed, rows):
     runner, _ = taped()
     source = random_source(rows, 6, seed=seed)
-    same(
-        decoder_of(kind, runner, seed, adaptive=True).decode(source, Limits(max_length=20)),
-        decoder_of(kind, EAGER, seed).decode(source, Limits(max_length=20)),
-        traces=False,
-    )
+    with patch("longstride.verification.session.TIMES", -1):  # measured, however few sentences there are
+        found = decoder_of(kind, runner, seed, adaptive=True).decode(source, Limits(max_length=20))
+    same(found, decoder_of(kind, EAGER, seed).decode(source, Limits(max_length=20)), traces=False)
 
 
 @settings(max_examples=5)

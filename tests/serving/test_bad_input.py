@@ -41,6 +41,10 @@ BODIES: dict[str, tuple[bytes, dict[str, str]]] = {
     "deep objects": (b'{"q": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001, {}),
     "a number of 5,000 digits": (b'{"q": ' + b"9" * 5000 + b"}", {}),
     "too large": (b'{"q": "' + b"a" * (5 << 20) + b'"}', {}),
+    "a million numbers": (b'{"q": [' + b"1," * 1_000_000 + b"1]}", {}),
+    "many objects": (b'{"q": [' + b"{}," * 20_000 + b"{}]}", {}),
+    "many in lists": (b'{"glossary": [' + b'["a", 1, 1, 1, 1],' * 3_000 + b'"a"]}', {}),
+    "many names": (b"{" + b",".join(b'"%d": 1' % number for number in range(20_000)) + b"}", {}),
     "a form without fields": (b"&&&=&%%%", FORM),
     "a form of many fields": (b"a=1&" * 5000, FORM),
     "no form": (b"\x00\xff" * 100, MULTIPART),
@@ -163,6 +167,12 @@ WORD_FILES: dict[str, Callable[[], bytes]] = {
     "many namespaces": lambda: word(["".join(f'<w:t xmlns:a{number}="b{number}"/>' for number in range(500))]),
     "entities": lambda: word(["&a;"], head='<!DOCTYPE a [<!ENTITY a "b">]>'),
     "UTF-16": lambda: archive(word__document_xml='<?xml version="1.0" encoding="utf-16"?><a/>'.encode("utf-16")),
+    "many elements": lambda: word(["</w:t><a/><w:t>" * 210_000]),
+    "many attributes": lambda: word(["</w:t><a " + " ".join(f"a{n}=''" for n in range(410_000)) + "/><w:t>"]),
+    "an entity of entities": lambda: word(
+        ["&b;"], head=f"<!DOCTYPE a [<!ENTITY a '{'a' * 99}'><!ENTITY b '{'&a;' * 9999}'>]>"
+    ),
+    "another compression": lambda: archive(zipfile.ZIP_LZMA, word__document_xml=b"<a/>"),
     "an unknown encoding": lambda: archive(word__document_xml=b'<?xml version="1.0" encoding="nothing"?><a/>'),
     "no text": lambda: archive(other=b"a"),
     "lies": lying,
@@ -175,8 +185,14 @@ WORD_FILES: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", WORD_FILES)
 def test_word_files_that_are_none(served: Served, name: str) -> None:
     found, _ = sent(served, "a.docx", WORD_FILES[name]())
-    assert found.status_code == 400, found.text
+    assert found.status_code in (400, 413), found.text
     assert told(found, "/translate_file").startswith("Invalid request: ")
+
+
+def test_a_word_file_may_have_as_many_paragraphs_as_sentences_may_wait(served: Served) -> None:
+    found, _ = sent(served, "a.docx", word(*[["a"]] * 1025))
+    assert found.status_code == 413
+    assert told(found, "/translate_file").startswith("Invalid request: 1025 sentences, and at most 1024 may wait")
 
 
 def test_boxes_in_paragraphs_are_translated_once(served: Served, translator: Translator) -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.serving.documents import _paragraphs, _parsed, _written
-from longstride.serving.downloads import Downloads
+from longstride.serving.downloads import MOST_BYTES, MOST_FILES, Downloads
 from longstride.serving.errors import ServingError
 from longstride.serving.html import runs
+from longstride.serving.word import _paragraphs, _parsed, _written
 from longstride.translator import Translator
 from tests.serving.conftest import Served
 
@@ -229,6 +229,16 @@ def test_kept_files_are_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("longstride.serving.downloads.monotonic", lambda: 1e12)
     with pytest.raises(ServingError):
         downloads.fetch(token)
+
+
+@pytest.mark.parametrize("size", [0, 1, MOST_BYTES // 10])
+def test_kept_files_are_bounded_in_number_and_size(size: int) -> None:
+    downloads = Downloads(seconds=100)
+    tokens = [downloads.keep("a.txt", bytes(size)) for _ in range(MOST_FILES + 9)]
+    kept = min(MOST_FILES, MOST_BYTES // size if size else MOST_FILES)
+    assert [downloads.fetch(token).content for token in tokens[-kept:]] == [bytes(size)] * kept
+    with pytest.raises(ServingError):
+        downloads.fetch(tokens[-kept - 1])
 
 
 @given(st.text(st.sampled_from("<>/abp \"'=!-é&;?") | st.characters(codec="utf-8"), max_size=50))

@@ -128,6 +128,9 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
     ("/generate", {"json": {"text": "a", "decoder": "alternatives"}}, 400),
     ("/generate", {"json": {"text": "a", "decodr": "greedy"}}, 400),
     ("/generate", {"json": {"text": "a", "model": "nothing"}}, 404),
+    ("/translate", {"json": {"q": "a", "source": "en", "target": "de", "format": "html", "alternatives": 1}}, 400),
+    ("/v1/chat/completions", {"json": {"model": "bundled", "messages": []}}, 404),
+    ("/v1/chat/completions", {"content": b"{"}, 404),
     ("/generate", {"json": {"text": ["a", "b"], "stream": True}}, 400),
     ("/generate", {"json": {"text": "a", "trace": True}}, 400),
     ("/generate", {"json": {"text": "a", "timeout": -1}}, 400),
@@ -150,6 +153,33 @@ def test_bad_requests_get_a_sentence(served: Served, path: str, content: dict[st
     assert found.status_code == status
     told = found.json()["error"]
     assert told["message"] if path.startswith("/v1") else told
+
+
+def test_an_error_says_where_to_ask_and_what_there_is(served: Served) -> None:
+    chat = post(served, "/v1/chat/completions", json={"model": "gpt-4", "messages": []}).json()["error"]
+    assert "POST the text as `prompt` to /v1/completions." in chat["message"]
+    assert (chat["type"], chat["param"]) == ("invalid_request_error", None)
+    model = post(served, "/v1/completions", json={"model": "gpt-4", "prompt": "a"}).json()["error"]
+    assert model["message"] == "There is no model 'gpt-4'. Available: bundled."
+    page = {"q": "<b>a</b>", "source": "en", "target": "de", "format": "html", "alternatives": 2}
+    told = "Invalid request: alternatives are for format text, found html; leave alternatives out"
+    assert post(served, "/translate", json=page).json() == {"error": told}
+    assert post(served, "/translate", json={**page, "alternatives": 0}).status_code == 200
+
+
+@pytest.mark.parametrize("text", ["...", "*** * ***", " - - -\n?! ", "🙂", "&&&", "Hello.\n* * *\nBye."])
+def test_what_has_no_letter_or_digit_stays_whoever_is_asked(served: Served, translator: Translator, text: str) -> None:
+    expected = translator.translate(text)
+    asked = {"q": text, "source": "en", "target": "de"}
+    found = post(served, "/translate", json=asked).json()["translatedText"]
+    generated = post(served, "/generate", json={"text": text}).json()["outputs"][0]["text"]
+    assert found == generated == expected == "".join(translator.stream(text))
+    if "Hello" in text:
+        assert "\n* * *\n" in expected
+        return
+    *steps, done = events(post(served, "/generate", json={"text": text, "stream": True}))
+    assert "".join(step["text"] for step in steps) == done["text"] == expected == text
+    assert done["tokens"] == []
 
 
 def test_clients_stream_and_hear_of_errors(served: Served, translator: Translator) -> None:

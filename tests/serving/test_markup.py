@@ -6,17 +6,26 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longstride.serving.alignment import word_spans
-from longstride.serving.html import Run, Segment, runs, segments, translate_html
+from longstride.serving import documents
+from longstride.serving.alignment import ROWS, AlignedWords, Line, word_spans
+from longstride.serving.documents import translate_html
+from longstride.serving.errors import CancelledError
+from longstride.serving.html import Run, Segment, runs, segments
 from longstride.serving.markup import Mark, marked, needs_words
-from longstride.serving.service import Service
+from longstride.serving.service import Service, TranslatedPiece
+from longstride.text.sentences import Piece
 from longstride.translator import Translator
 from tests.serving.conftest import Served
 
@@ -32,8 +41,12 @@ class From:
     end: int
     source: int
 
-    def within(self, start: int, end: int) -> float:
-        return float(start <= self.source < end)
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        return [(self.start, self.end)]
+
+    def within(self, start: int, end: int) -> list[float]:
+        return [float(start <= self.source < end)]
 
 
 @st.composite
@@ -213,3 +226,32 @@ def test_by_the_attention_of_a_model(served: Served, translator: Translator) -> 
 )
 def test_many_tags_take_no_time(text: str) -> None:
     assert "".join(map(whole, segments(text))) == text
+
+
+def test_looking_for_words_takes_turns_and_ends_with_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other requests are decoded in between; the work ends when the client leaves."""
+    turns: list[int] = []
+
+    class Turns:
+        def __enter__(self) -> None:
+            turns.append(0)
+
+        def __exit__(self, *exception: object) -> None:
+            pass
+
+    class Looking:
+        def align(self, lines: Sequence[Line]) -> list[AlignedWords]:
+            turns[-1] += len(lines)
+            return [AlignedWords([(0, 1)], np.array([[0, 1]]), np.ones((1, 1))) for _ in lines]
+
+    monkeypatch.setattr(documents.Aligner, "of", lambda translator: Looking())
+    model: Any = SimpleNamespace(translator=None, turns=Turns())
+    piece = TranslatedPiece(Piece("", "a b", ""), [1], [1], "a b")
+    done = [(Segment("a b", [Mark(0, 1, "<b>", "</b>")]), [piece])] * (2 * ROWS + 3)
+    given_up = threading.Event()
+    assert documents._written(model, done, str, given_up) == ["<b>a</b> b"] * len(done)
+    assert turns == [ROWS, ROWS, 3]
+    given_up.set()
+    with pytest.raises(CancelledError):
+        documents._written(model, done, str, given_up)
+    assert turns == [ROWS, ROWS, 3]

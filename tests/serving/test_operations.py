@@ -83,6 +83,28 @@ def test_keys_as_libretranslate_has_them(
     assert "secret-key-1" not in str([vars(line) for line in caplog.records])
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_key_in_the_address_is_refused_unless_an_option_allows_it(
+    translator: Translator, tmp_path: Path, allowed: bool
+) -> None:
+    """Proxies and browsers keep addresses."""
+    keys = Keys.read(key_file(tmp_path / "keys.json"))
+    served = Served(translator, keys, query_keys=allowed)
+    params = {"q": LINE, "source": "en", "target": "de", "api_key": "secret-key-1"}
+    body = {"json": {name: value for name, value in params.items() if name != "api_key"}}
+    found = asked(
+        served,
+        ("POST", "/translate", {"params": params}),
+        ("POST", "/translate", {"params": {"api_key": "secret-key-1"}, **body}),
+    )
+    served.close()
+    assert [one.status_code for one in found] == [200 if allowed else 400, 400]
+    assert allowed or "found it in the address" in found[0].json()["error"]
+    free = Served(translator)
+    assert asked(free, ("POST", "/translate", {"params": params}))[0].status_code == 200  # this server has no keys
+    free.close()
+
+
 @pytest.mark.parametrize(
     "content",
     ["{", "[]", '{"keys": {}}', '{"keys": {"short": {"name": "a"}}}', '{"keys": {"long-enough": {}}}',

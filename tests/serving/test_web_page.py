@@ -69,6 +69,15 @@ def test_the_page_names_its_files_and_has_nothing_inline() -> None:
     assert not re.findall(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", text)
 
 
+def test_tokens_without_a_draft_do_not_look_as_if_a_draft_had_stood() -> None:
+    page = PACKAGE / "serving" / "page"
+    rules = re.findall(r"^([^{}]+)\{([^}]*)\}", (page / "page.css").read_text(encoding="utf-8"), re.MULTILINE)
+    looks = {name: look for names, look in rules for name in names.strip().split(", ")}
+    assert "--stood" in looks[".stood"]
+    assert not re.search(r"--stood|--own|border", looks[".new.written"])
+    assert 'class="token new written"' in (page / "index.html").read_text(encoding="utf-8"), "the legend has it"
+
+
 def test_what_the_page_has_to_know(served: Served, translator: Translator, tmp_path: Path) -> None:
     [found] = get(served, "/page/settings")
     [model] = found.json()["models"]

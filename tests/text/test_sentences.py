@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.text.sentences import LONGEST_WORD, alternating, cut, pieces, split
+from longstride.text.sentences import LONGEST_WORD, alternating, cut, has_words, pieces, split
 
 GAPS = st.sampled_from([" ", "  ", "\n", " \t"])
 TEXTS = st.text(st.sampled_from("ab. A!?\n\r\t \u2028。…\"'(3é") | st.characters(codec="utf-8"), max_size=60)
@@ -29,12 +29,12 @@ def test_parts_of_a_sentence_fit(text: str, most: int) -> None:
 
 @given(TEXTS, st.integers(1, 20))
 def test_sentences_and_what_is_between_them_take_turns(text: str, most: int) -> None:
-    """Nothing but white space is between them, whatever the text; all of them fit."""
+    """No letter or digit is between them, whatever the text, and in each of them is one; all of them fit."""
     found = alternating(text, lambda part: len(part) <= most)
     assert "".join(found) == text
     assert len(found) % 2 == 1
-    assert not "".join(found[1::2]).strip()
-    assert all(part == part.strip() and len(part) <= most for part in found[::2])
+    assert not has_words("".join(found[1::2]))
+    assert all(part == part.strip() and len(part) <= most and has_words(part) == bool(part) for part in found[::2])
     assert [part for part in found[::2] if part] == [
         piece.text for piece in pieces(text, lambda line: False, lambda part: len(part) <= most) if piece.text
     ]

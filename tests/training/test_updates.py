@@ -129,7 +129,7 @@ def test_freezing(tmp_path: Path) -> None:
 
 
 def test_freezing_errors() -> None:
-    with pytest.raises(OptionError, match=r"'encoder.*' matches no parameter; there are embedding.weight, layers.0"):
+    with pytest.raises(OptionError, match=r"'encoder.*' matches no parameter. Available: embedding.weight, layers.0"):
         freeze(ToyModel(), ["encoder.*"])
     with pytest.raises(OptionError, match="no regular expression"):
         freeze(ToyModel(), ["re:("])

@@ -7,9 +7,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longstride.adaptation.options import AdaptOptions
 from longstride.contract import Limits, OptionError
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
@@ -17,10 +18,18 @@ from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyOptions
 from longstride.verification import draft_policy
 from longstride.verification import session as decoders
+from longstride.verification.acceptance import Rule
 from longstride.verification.draft_policy import DraftPolicy, LengthFile, best_of, candidates, timed
 from longstride.verification.draining import Drain
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured, however few sentences there are."""
+    monkeypatch.setattr(decoders, "TIMES", -1)
+
 
 TABLES = st.dictionaries(st.integers(1, 200), st.integers(0, 20), min_size=1, max_size=5)
 
@@ -63,6 +72,17 @@ def test_trees_are_for_decoders_that_draft_them():
         OptionError, match="lengths expects chains for copy-verify, which drafts no trees, found 1:8tree"
     ):
         CopyVerify(tiny_model(0), EagerRunner(), CopyVerifyOptions(lengths=DraftPolicy.from_text("1:8tree")))
+
+
+def test_chains_that_are_longer_than_a_block_are_refused():
+    model, heads, runner = tiny_model(3), random_heads(3, 4), EagerRunner()
+    for text in ("1:3", "1:9tree,2:3"):
+        Blockwise(model, heads, runner, BlockwiseOptions(lengths=DraftPolicy.from_text(text)))
+    told = "lengths expects chains of at most 3 tokens for blockwise, found 1:0,2:4"
+    with pytest.raises(OptionError, match=told):
+        Blockwise(model, heads, runner, BlockwiseOptions(lengths=DraftPolicy.from_text("2:4,1:0")))
+    with pytest.raises(OptionError, match=r"lengths expects chains of at most block \(4\) tokens, found 1:5"):
+        AdaptOptions(block=4, lengths=DraftPolicy.from_text("1:5"))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +134,24 @@ def test_it_is_measured_once_for_so_many_rows_and_outputs_stay_the_same(chosen, 
         assert decoded.tokens == greedy
         assert max(event.drafted for trace in decoded.traces for event in trace.events) <= chosen
     assert asked == [[0, 1, 3], [0, 1, 3]]
+
+
+@settings(max_examples=10)
+@given(batches=st.lists(st.integers(1, 8), max_size=6), lossy=st.booleans())
+def test_measuring_takes_no_longer_than_decoding(batches, lossy):
+    """Three lengths are tried three times: as many batches are decoded by then. Outputs never change on the way."""
+    runner = EagerRunner(precision="fp64")
+    model = runner.place(tiny_model(3, sharpness=2.0))
+    options = BlockwiseOptions(adaptive=True, accept=Rule.from_text("top:2" if lossy else "exact"))
+    decoder = Blockwise(model, runner.place(random_heads(3, 4)), runner, options)
+    asked: list[list[int]] = []
+    with (
+        patch.object(decoders, "TIMES", draft_policy.TIMES),
+        patch.object(decoders, "timed", lambda lengths, run: asked.append(lengths) or {1: 1.0}),
+    ):
+        for number, some in enumerate(batches):
+            decoder.decode(random_source(2 * some, 4, seed=1), Limits(max_length=2), capacity=2)
+            assert bool(asked) == (lossy or sum(batches[: number + 1]) >= 3 * (1 + draft_policy.TIMES))
 
 
 def test_a_table_that_is_given_says_how_much_is_drafted():

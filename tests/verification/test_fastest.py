@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride import load
-from longstride.contract import Decoded, Decoder, Hypothesis, Limits, Source
+from longstride.contract import Decoded, Decoder, Hypothesis, Limits, Source, TraceBuilder
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
 from longstride.systems.draft_verify.decoder import DraftVerify
@@ -38,13 +38,13 @@ class Clock:
 
     def watched(self, name: str, decoder: Decoder) -> Decoder:
         """Tells the clock of every sentence."""
-        decode = decoder.decode
+        start = decoder.start
 
         def told(*given, **more):
             self.asked.append(name)
-            return decode(*given, **more)
+            return start(*given, **more)
 
-        decoder.decode = told  # type: ignore[method-assign]
+        decoder.start = told  # type: ignore[method-assign]
         return decoder
 
 
@@ -100,6 +100,72 @@ def test_one_by_one_they_are_decoded_as_if_each_had_come_by_itself(seed, rows, t
     assert (found.calls, found.iterations) == (sum(one.calls for one in alone), sum(one.iterations for one in alone))
 
 
+@settings(max_examples=3)
+@given(seed=st.integers(0, 10_000), traces=st.lists(st.booleans(), min_size=8, max_size=8))
+def test_a_traced_call_takes_its_turn_and_is_timed_like_any_other(seed, traces):
+    def asked(traces):
+        clock = Clock({"usual": 1.0, "long": 2.0, "short": 3.0})
+        _, _, found = several(seed, clock)
+        with patch.object(fastest, "perf_counter", clock):
+            decoded = [
+                found.decode(random_source(1, 6, seed=seed + number), LONG, trace=trace)
+                for number, trace in enumerate(traces)
+            ]
+        for one, name, trace in zip(decoded, clock.asked, traces, strict=True):
+            assert one.decoder == ("greedy" if name == "usual" else "draft-verify")
+            drafted = sum(each.drafted for each in one.traces or ())
+            assert (drafted > 0) == (trace and name != "usual")
+        return clock.asked, found._spent, [one.tokens for one in decoded]
+
+    assert asked(traces) == asked([False] * len(traces))
+
+
+def test_what_is_made_of_a_trace_is_not_timed():
+    now = [0.0]
+    _, _, found = several(3, Clock({"usual": 0.0, "long": 0.0, "short": 0.0}))
+
+    def add(self, step):
+        now[0] += 1000.0
+
+    with patch.object(fastest, "perf_counter", lambda: now[0]), patch.object(TraceBuilder, "add", add):
+        for number in range(4):
+            found.decode(random_source(1, 6, seed=number), LONG, trace=True)
+    assert now[0] >= 4000
+    assert [seconds for seconds, _ in found._spent] == [0.0, 0.0, 0.0]
+
+
+def test_what_was_given_up_tells_nothing():
+    _, _, found = several(3, Clock({"usual": 1.0, "long": 2.0, "short": 3.0}))
+    for number in range(5):
+        source = random_source(1, 6, seed=number)
+        session = found.begin(source, LONG, 1)
+        [ticket] = session.admit(source)
+        session.advance()
+        session.cancel(ticket)
+        session.close()
+    assert found._counted == [0, 0, 0]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 10_000), gone=st.sets(st.integers(0, 3)), steps=st.integers(0, 9))
+def test_those_who_wait_for_one_that_is_given_up_go_on(seed, gone, steps):
+    greedy, source = Greedy(tiny_model(seed), RUNNER), random_source(4, 7, seed=seed)
+    session = OneByOne(greedy).start(4, LONG, 7)
+    done, tickets = dict[int, list[int]](), session.admit(source)
+    assert session.free == 0
+    for number in range(500):
+        if number == steps:
+            for ticket in gone - done.keys():
+                session.cancel(ticket)
+        if session.free == 4:
+            break
+        session.advance()
+        done |= {one.ticket: one.hypotheses[0].tokens for one in session.take_finished()}
+    expected = greedy.decode(source, LONG).tokens
+    assert set(tickets) - gone <= done.keys()
+    assert all(tokens == expected[ticket] for ticket, tokens in done.items())
+
+
 def test_short_outputs_tell_nothing():
     clock = Clock({"usual": 3.0, "long": 2.0, "short": 1.0})
     _, _, found = several(3, clock)
@@ -129,10 +195,10 @@ def test_a_sentence_by_itself_is_decoded_by_the_fastest(tmp_path: Path) -> None:
             found = translator.translate(lines[:count], max_length=9, min_length=8)
             assert [one.text for one in found[:2]] == greedy[:count]
     for count in (2, 3):
-        few, _ = translator.few_decoder(count, max_length=9, min_length=8)
+        few, _ = translator.decoder_for(count, max_length=9, min_length=8)
         assert isinstance(few, Fastest)
         assert few.chosen is not None
-        assert isinstance(translator.few_decoder(count, "greedy")[0], Greedy), "named"
+        assert isinstance(translator.decoder_for(count, "greedy")[0], Greedy), "named"
     (folder / "drafter.safetensors").write_bytes(b"damaged")
     damaged = load(folder, device="cpu", runtime="native", precision="fp32")
     for _ in range(2):

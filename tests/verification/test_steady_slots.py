@@ -57,3 +57,16 @@ def test_drafts_that_outputs_hang_on_are_never_cut(rule: str) -> None:
     expected = decoder.decode(source, capacity=6)
     found, _ = widest(lambda: decoder_of("draft-verify", EAGER, 3, rule).decode(source, capacity=6), 8)
     same(found, expected)
+
+
+def test_who_asked_for_longer_drafts_is_told_once() -> None:
+    said: list[str] = []
+    runner, source = taped(said.append)[0], random_source(4, 9, seed=3)
+    expected = decoder_of("greedy", EAGER, 3).decode(source)
+    with patch("longstride.runtime.cuda_graph.CudaGraphRunner.steady_slots", 12):
+        for insists in (False, True, True):
+            decoder = decoder_of("draft-verify", runner, 3)
+            decoder.insists = insists  # type: ignore[attr-defined]
+            same(decoder.decode(source), expected, traces=False)
+            assert len(said) == insists
+    assert said[0].startswith("4 drafted tokens were asked for; with 4 rows 2 are drafted, since ")

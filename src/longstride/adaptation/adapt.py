@@ -17,11 +17,12 @@ import torch
 
 from longstride import model_folder
 from longstride.adaptation import card
-from longstride.adaptation.checking import check, held_out_workload
+from longstride.adaptation.checking import check, held_out_workload, raced
 from longstride.adaptation.decoding import Lines, Text, corpus, decode
-from longstride.adaptation.lengths import choose, without_trees
+from longstride.adaptation.lengths import choose, seconds_for, without_trees
 from longstride.adaptation.options import AdaptOptions
 from longstride.adaptation.training import VERIFIER, train, verifier_part
+from longstride.adaptation.verdict import verdict
 from longstride.adaptation.work import FORMAT, Work, refuse_other
 from longstride.bench.record_files import read_records, to_line
 from longstride.bench.record_parts import ModelTag, Origin
@@ -209,13 +210,14 @@ class _Run:
                 self._decoded(text),
                 self._request.options,
                 lambda found, text=text: self._around.progress(text.under("decoding"), found.lines, found.of),  # type: ignore[misc]
+                len(self._texts),
             )
             for text, lines in self._texts
         ]
-        sums = {name: sum(each[name] for each in found) for name in ("kept", "dropped", "tokens", "seconds")}
+        added = ("kept", "dropped", "left_out", "further", "tokens", "seconds")
+        sums = {name: sum(each[name] for each in found) for name in added}
         degenerate = sum((Counter(each["degenerate"]) for each in found), Counter[str]())
-        left_out = sum(lines.left_out for _, lines in self._texts)
-        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items())), "left_out": left_out}
+        return {**found[0], **sums, "degenerate": dict(sorted(degenerate.items()))}
 
     def _decoded(self, text: Text) -> Path:
         return self._work.folder / ("decoded" if not text.pair else f"decoded-{text.pair}")
@@ -236,17 +238,16 @@ class _Run:
         if given is not None:
             return {"lengths": str(given), "milliseconds": {}}
         text, lines = self._texts[0]
-        translator = text.of(self._drafted)
-        sources = translator.encode(list(lines.held_out), warn=lambda said: None)
-        options = self._request.options
-        return choose(translator, sources, options.rows, self._around.progress, options.sentences)
+        options, device = self._request.options, self._request.device.type
+        seconds = seconds_for(device, options.minutes)
+        return choose(text.of(self._drafted), lines.held_out, options.rows, self._around.progress, seconds)
 
     def _exactness(self) -> dict[str, Any]:
         records = self._checked()
         if self._policy.trees and any(one.same_shape.differing for one in records):
             # A path's numbers are added up in another order than a chain's: on this device that is not the same.
             self._around.message("exactness: outputs of drafted trees differ from greedy's; chains are drafted.")
-            self._work.finish("lengths", without_trees(self._figures("lengths")))
+            self._work.finish("lengths", without_trees(self._figures("lengths"), self._request.options.block))
             records = self._checked()
         self._write_records("exactness", records)
         if broken := [one for one in records if one.same_shape.differing]:
@@ -287,7 +288,7 @@ class _Run:
         if not self._request.race:
             return {}
         text, lines = self._texts[0]
-        sample = self._held_out(text, lines.held_out[: self._request.options.sentences])
+        sample = self._held_out(text, raced(text.of(self._drafted), lines.held_out, self._request.options))
         records = self._around.race(text.of(self._drafted), sample, self._policy)
         self._write_records("race", records)
         return card.race_figures(records)
@@ -306,6 +307,7 @@ class _Run:
             if (file := self._work.folder / f"{name}.jsonl").exists()
             for record in read_records([file])
         ]
+        told = verdict(stages, pays, records, self._request.options)
         base = ModelFolder(self._model)
         history = {
             **{name: told for name, told in base.config.provenance.items() if name == "hf"},  # exports give it back
@@ -334,12 +336,12 @@ class _Run:
             STORED[folder.stored(VERIFIER)],
             folder.config.limits,
             {
-                card.FILE: card.text(base, history, stages, records, pays),
+                card.FILE: card.text(base, history, stages, records, pays, told),
                 RECORDS: "".join(to_line(record) + "\n" for record in records),
             },
             folder.config.sentences,
         )
-        return {"default": "draft-verify" if pays else "greedy"}
+        return {"default": "draft-verify" if pays else "greedy", "verdict": told}
 
     @property
     def _slower(self) -> bool:

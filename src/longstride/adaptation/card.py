@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from longstride.adaptation.verdict import over_greedy
 from longstride.bench.records import Exactness, Latency, Record
 from longstride.model_folder import ModelFolder
 from longstride.version import __version__
@@ -18,7 +19,8 @@ def sentence(stage: str, found: Mapping[str, Any]) -> str:
         return str(found.get("told", ""))
     if stage == "decode":
         more = f"; {found['left_out']:,} more lines are left out of so short a training" if found["left_out"] else ""
-        return f"{found['kept']:,} outputs of the model's own, {found['tokens']:,} tokens{more}"
+        further = f", {n:,} of them for lines made of your clauses" if (n := found.get("further")) else ""
+        return f"{found['kept']:,} outputs of the model's own{further}, {found['tokens']:,} tokens{more}"
     if stage == "train":
         speed = f"{found['tokens_per_second']:,} target tokens/s"
         return f"{found['updates']:,} updates, {found['weights'] / 1e6:.1f} M weights in the drafter, {speed}"
@@ -38,7 +40,7 @@ def sentence(stage: str, found: Mapping[str, Any]) -> str:
             for size, each in sizes.items()
         )
         return f"milliseconds a sentence, {'; '.join(told)}" if sizes else "not run"
-    return f"the default decoder is {found['default']}"
+    return f"the default decoder is {found['default']}. {found.get('verdict', '')}".rstrip(". ")
 
 
 def race_figures(records: Sequence[Latency]) -> dict[str, Any]:
@@ -78,6 +80,7 @@ def text(
     stages: Mapping[str, Mapping[str, Any]],
     records: Sequence[Record],
     pays: bool,
+    verdict: str,
 ) -> str:
     """The whole card."""
     exact = [record for record in records if isinstance(record, Exactness)]
@@ -97,6 +100,7 @@ def text(
     left_out = (
         f"; {decoded['left_out']:,} more lines were left out of so short a training" if decoded["left_out"] else ""
     )
+    further = f", {n:,} of them for lines made of the clauses of others" if (n := decoded.get("further")) else ""
     columns = (
         ["batch size", "tokens drafted", "sentences", "outputs that differ from greedy, same step shape"],
         ["from steps of one token", "tokens an iteration"],
@@ -106,11 +110,13 @@ def text(
         "",
         same if pays else slower,
         "",
+        verdict,
+        "",
         f"- Model: {history['base_name']}, weights unchanged (sha256 {base.sha256[:12]}).",
         *beams,
         *(pairs if served else []),
         f"- Drafter: {trained['weights'] / 1e6:.1f} M weights, {trained['updates']:,} updates on {decoded['kept']:,} "
-        f"outputs of the model's own greedy search ({trained['seconds'] / 60:.1f} minutes{left_out}).",
+        f"outputs of the model's own greedy search{further} ({trained['seconds'] / 60:.1f} minutes{left_out}).",
         f"- It drafts {trained['kept_ids']:,} ids, which are {trained['coverage']:.2%} of what the model writes.",
         f"- Tokens drafted, by sentences decoded side by side: {stages['lengths']['lengths']}.",
         f"- Measured on {machine} ({how}), on {history['held_out']:,} lines that were not trained on.",
@@ -132,15 +138,17 @@ def text(
             "",
             "## Times",
             "",
-            "| batch size | decoder | sentences | milliseconds a sentence | times greedy |",
+            "| batch size | decoder | sentences | milliseconds a sentence | times greedy (95 % interval) |",
             "|---|---|---|---|---|",
         ]
-        greedy = {at_a_time(one): milliseconds(one) for one in timed if one.candidate == "greedy"}
+        greedy = {at_a_time(one): one for one in timed if one.candidate == "greedy"}
         for one in timed:
-            ours, base_time = milliseconds(one), greedy.get(at_a_time(one))
-            ratio = f"{base_time / ours:.2f}" if base_time else ""
+            ratio = over_greedy(one, greedy[at_a_time(one)])
             who = f"{at_a_time(one)} | {one.candidate} ({one.precision}) | {len(one.output_lengths):,}"
-            lines.append(f"| {who} | {ours:.2f} | {ratio} |")
+            lines.append(f"| {who} | {milliseconds(one):.2f} | {ratio} |")
+    if curve := trained.get("curve"):
+        lines += ["", "## Training", "", "| updates | loss | drafted tokens that are right |", "|---|---|---|"]
+        lines += [f"| {point['updates']:,} | {point['loss']:.3f} | {point['right']:.2f} |" for point in curve]
     lines += ["", "## Stages", "", "| stage | seconds |", "|---|---|"]
     lines += [f"| {stage} | {found['seconds']:,.1f} |" for stage, found in stages.items()]
     return "\n".join(lines) + "\n"

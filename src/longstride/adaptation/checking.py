@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from longstride.adaptation.options import FEWEST_SENTENCES, SENTENCES, AdaptOptions
 from longstride.bench.exactness import agreement, outputs_of
 from longstride.bench.record_parts import Counts, ModelTag, Origin
 from longstride.bench.records import Exactness
@@ -15,6 +17,9 @@ from longstride.contract import Decoder, Limits, Source, Trace
 from longstride.translator import Translator
 from longstride.verification.draft_policy import DraftPolicy
 from longstride.verification.exactness import SameShapeGreedy, margins
+
+RACE_SECONDS = 60
+"""The time that our own decoders may take in the race, about, if the number of sentences is not given"""
 
 
 def held_out_workload(
@@ -39,6 +44,21 @@ def held_out_workload(
         eos=translator.folder.special.eos,
         own_endings=translator.source_tokenizer.complete,
     )
+
+
+def raced(translator: Translator, lines: Sequence[str], options: AdaptOptions) -> Sequence[str]:
+    """Return the first lines: the number that is asked for, or as many as our own decoders can race with in time."""
+    if options.sentences:
+        return lines[: options.sentences]
+    decoder, limits = translator.decoder("greedy")
+    first = [Source.of([ids]) for ids in translator.encode(list(lines[:FEWEST_SENTENCES]), warn=lambda said: None)]
+    decoder.decode(first[0], limits)  # warms up
+    begun = time.perf_counter()
+    for one in first:
+        decoder.decode(one, limits)
+    each = (time.perf_counter() - begun) / len(first)
+    runs = 4 * options.passes * len(options.batch_sizes)  # greedy search and drafts, in closed and in open batches
+    return lines[: min(SENTENCES, max(FEWEST_SENTENCES, int(RACE_SECONDS / max(runs * each, 1e-9))))]
 
 
 def check(

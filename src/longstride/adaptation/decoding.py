@@ -6,14 +6,18 @@ Outputs are kept as ids, so that nothing is lost between decoding and training.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from longstride.adaptation.further_lines import further_lines
 from longstride.adaptation.options import AdaptOptions
 from longstride.contract import InputError
 from longstride.distillation.decoding import Teacher
@@ -23,6 +27,8 @@ from longstride.text.binarized import BinarizedCorpus, Side, offsets_of
 from longstride.text.corpus import read_lines
 from longstride.translator import Translator
 
+FURTHER = "further"
+"""Folder of the outputs for lines that are made of the user's own, within the folder of those for these"""
 LONGEST_SOURCE = 1_024
 """Tokens, EOS counted: longer sources are left out of training."""
 
@@ -49,7 +55,10 @@ class Text:
         """Its lines for training and for judging, where there are so many texts to learn from."""
         what = f"--pair {self.pair}" if self.pair else "--source"
         full = [line for line in self.lines if line.strip()]
-        return divide(full, options.held_out_of(len(full)), what).of_training(-(-options.lines // texts))
+        found = divide(full, options.held_out_of(len(full)), what)
+        if options.decoding_seconds < math.inf:
+            return found.shuffled(options.seed)
+        return found.of_training(-(-options.lines // texts))
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,10 @@ class Lines:
     held_out: tuple[str, ...]
     left_out: int = 0
     """lines that a short training has no time for"""
+
+    def shuffled(self, seed: int) -> Lines:
+        """With those for training in a random order, so that however many are decoded are a sample of them all."""
+        return replace(self, training=tuple(random.Random(seed).sample(self.training, len(self.training))))
 
     def of_training(self, most: int) -> Lines:
         """With so many lines for training, if there are more, taken evenly: texts often come in order (0: all)."""
@@ -113,30 +126,49 @@ def decode(
     folder: Path,
     options: AdaptOptions,
     progress: Callable[[Progress], None] | None = None,
+    texts: int = 1,
 ) -> dict[str, Any]:
-    """Decode all that is trained on, going on with the shards that are there; what the manifest says of it."""
+    """Decode what is trained on, of so many texts, going on with the shards that are there; what the manifest says of
+    it."""
     how = DistillOptions(
         keep_all=True,  # loops and the like too: a drafter is to foresee whatever the model writes
         shard_lines=options.shard_lines,
         capacity=options.side_by_side,
         longest_source=translator.longest,
     )
-    outcome = distill_lines(
-        own_greedy(translator), lines.training, folder, how, resume=True, progress=progress, name="own greedy"
-    )
-    assert outcome.manifest is not None
-    told = ("kept", "dropped", "degenerate", "tokens")
-    return {
-        **{name: outcome.manifest[name] for name in told},
-        "decoder": outcome.manifest["decoder"],
-        "seconds": round(60 * outcome.manifest["minutes"], 1),
+    teacher = own_greedy(translator)
+    distilled = partial(distill_lines, teacher, options=how, resume=True, progress=progress, name="own greedy")
+    manifest = distilled(lines.training, folder, seconds=options.decoding_seconds / texts).manifest
+    assert manifest is not None
+    told = {name: manifest[name] for name in ("kept", "dropped", "degenerate", "tokens")}
+    found = {
+        **told,
+        "left_out": lines.left_out + len(lines.training) - told["kept"] - told["dropped"],
+        "further": 0,
+        "decoder": manifest["decoder"],
+        "seconds": round(60 * manifest["minutes"], 1),
     }
+    spare = options.further_seconds / texts - found["seconds"]
+    count = int(spare * manifest["sentences_per_second"])
+    if found["left_out"] or count < 1:
+        return found
+    more = further_lines(lines.training, count, options.seed, frozenset(lines.held_out))
+    if not more:
+        return found
+    manifest = distilled(more, folder / FURTHER, seconds=spare).manifest
+    assert manifest is not None
+    sums = {name: found[name] + manifest[name] for name in ("kept", "dropped", "tokens")}
+    seconds = round(found["seconds"] + 60 * manifest["minutes"], 1)
+    return {**found, **sums, "further": manifest["kept"], "seconds": seconds}
 
 
 def corpus(decoded: Sequence[tuple[Translator, Path]], longest_target: int) -> BinarizedCorpus:
     """What was decoded, by whom and into which folder, as pairs of ids that both sides can be trained on."""
     pairs = []
-    for translator, folder in decoded:
+    folders = [(translator, place) for translator, folder in decoded for place in (folder, folder / FURTHER)]
+    for translator, folder in folders:
+        if folder.name == FURTHER and not folder.is_dir():
+            continue
         sources = translator.encode(list(read_lines(folder / "train.src")), warn=lambda said: None)
         targets = [[int(token) for token in line.split()] for line in read_lines(folder / "train.tgt")]
         pairs += [

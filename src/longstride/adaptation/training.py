@@ -1,27 +1,27 @@
 """Stage 2: a linked drafter is trained on the frozen model, on the model's own outputs.
 
-The schedule has to fit the time there is: how long an update takes is measured once, on updates that are thrown away,
-and the number of updates that follows is kept (updates.json), so that a run which is cut and goes on is the same run.
+The schedule has to fit the time there is: how many updates that is, is estimated before (:mod:`.timing`) and while it
+trains, and every estimate is kept (updates.json), so that a run which is cut and goes on is the same run.
 The weights at the end are the mean of the last five of twenty checkpoints: of the last quarter, no earlier.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import shutil
 import statistics
-import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from longstride import model_folder
 from longstride.adaptation.options import AdaptOptions
+from longstride.adaptation.timing import trial
 from longstride.adaptation.work import Work
-from longstride.contract import OptionError
+from longstride.contract import Objective, OptionError
 from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
@@ -36,8 +36,9 @@ from longstride.systems.draft_verify.shortlist_counts import count as count_shor
 from longstride.text.batches import BatchOptions, TokenBatches
 from longstride.text.binarized import BinarizedCorpus
 from longstride.training.loop import Trainer
-from longstride.training.metrics import Record, Reporter, Silent
+from longstride.training.metrics import Reporter, Silent
 from longstride.training.options import AdamOptions, Schedule, TrainingOptions
+from longstride.training.pace import Estimate, Pace
 
 VERIFIER, DRAFTER, SHORTLIST = "model", "drafter", "shortlist"
 OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3, decay=0.9)
@@ -45,6 +46,8 @@ OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3,
 FEWEST = 20
 """Updates that minutes come to, however few these are"""
 CHECKPOINTS, AVERAGED = 20, 5
+FEW_TOKENS = 512
+"""Padded tokens of an update on a processor: in a few minutes, many small updates teach more than few large ones."""
 APART = 30.0
 """Seconds between two checkpoints at least, where it was measured how long an update takes"""
 LARGE, KEPT = 32_768, 16_384
@@ -53,8 +56,6 @@ WARMUP = 500
 """Updates of rising rates, at most; no more than a tenth of all."""
 AGAIN = 0.7
 """The share of the highest learning rate that a drafter which was trained before goes on with."""
-TRIAL_UPDATES, TRIAL_SHARE = 60, 0.1
-"""Updates that are timed, and the share of the minutes that they may take."""
 
 
 def kept_ids(vocabulary: int, options: AdaptOptions) -> int | None:
@@ -75,7 +76,7 @@ def drafter_settings(verifier: TransformerOptions, options: AdaptOptions) -> dic
         "heads": heads,
         "encoder": "partial" if own else "shared",
         **({"encoder_layers": own} if own else {}),
-        "decoder_layers": options.layers,
+        "decoder_layers": options.layers or (2 if verifier.decoder_layers >= 4 else 1),
         "link": options.link or max(1, min(64, verifier.width // 8)),
         "positions": verifier.positions if verifier.positions == "learned" else "sinusoidal",
         "add_positions": "first",
@@ -147,38 +148,28 @@ def train(
     train_with(training_table(("attention", "norms")))
     kind = OBJECTIVES["drafter"]
     folder = ModelFolder(model)
-    updates = work.found("updates")
-    if updates is None:
-        if options.updates:
-            updates = {"updates": options.updates}
-        else:
-            tell.message("Measuring how long an update takes.")
-            built, _ = _built(kind, folder, pairs, options)
-            updates = _fitting(work.folder / "trial", built, kind, folder, pairs, options, device)
-            if updates is None:
-                return None
-            if updates["updates"] == FEWEST:
-                took = FEWEST * updates["seconds_per_update"] / 60
-                tell.message(f"{FEWEST} updates are the fewest; they take about {max(0.1, took):,.1f} minutes here.")
-        updates = work.finish("updates", updates)
-    count, each = int(updates["updates"]), float(updates.get("seconds_per_update", APART))
     built, again = _built(kind, folder, pairs, options)
     if again:
         tell.message("The drafter that is there is trained on.")
-    batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
-    tell.message(f"{count:,} updates on {len(pairs):,} pairs; {batches.waste().sentence}")
-    width = built.model.options.width
-    result = _trainer(
-        built,
-        kind,
-        folder,
-        batches,
-        training_options(count, width, options, device, again, each),
-        work.folder / "training",
-        device,
-        tell,
-        options.distance,
-    ).run(resume=True)
+    objective = kind.build(replace(OBJECTIVE, distance=options.distance))
+    objective.special = folder.special
+    longest = max(int(side.lengths.max()) for side in (pairs.source, pairs.target))
+    tokens = options.tokens or max(FEW_TOKENS, longest)
+    batches = TokenBatches(pairs, BatchOptions(tokens=tokens, seed=options.seed))
+    tell.message(f"{len(pairs):,} pairs; {batches.waste().sentence}")
+    updates = (
+        {"updates": options.updates}
+        if options.updates
+        else _timed(work, built, objective, batches, options, device, tell)
+    )
+    if updates is None:
+        return None
+    pace = _pace(work, updates, options)
+    count = pace.first if pace else int(updates["updates"])
+    each = float(updates.get("seconds_per_update", APART))
+    how = training_options(count, built.model.options.width, options, device, again, each)
+    into = work.folder / "training"
+    result = Trainer(built, objective, batches, how, into, device, reporter=tell, pace=pace).run(resume=True)
     if result.interrupted:
         return None
     listed = {}
@@ -191,14 +182,83 @@ def train(
         "updates": result.step,
         "begun_with": "its drafter" if again else "its weights",
         "epochs": result.epoch,
+        "passes": round(result.tokens / int(pairs.target.lengths.sum()), 2),
+        "curve": curve(into / "metrics.jsonl"),
         "target_tokens": result.tokens,
         "averaged_updates": list(result.averaged),
         "kept_ids": built.drafter.options.own_vocabulary,
         "coverage": round(_coverage(built.drafter, pairs), 6),
         "weights": sum(weight.numel() for weight in built.drafter.parameters()),
+        "compiling_seconds": updates.get("compiling_seconds", 0.0),
         "seconds": round(result.seconds, 1),
         "tokens_per_second": round(result.steady_tokens_per_second or result.tokens_per_second),
     }
+
+
+def _timed(
+    work: Work,
+    built: Any,
+    objective: Objective,
+    batches: TokenBatches,
+    options: AdaptOptions,
+    device: torch.device,
+    tell: Reporter,
+) -> dict[str, Any] | None:
+    """Compile for this process, and estimate the number of updates unless that was done; None if asked to stop."""
+    known, seconds = work.found("updates"), 60 * options.minutes
+    compiles = device.type == "cuda" or options.compile != "none"
+    if known is not None and not compiles:
+        return known
+    tell.message("Compiling." if compiles else "Measuring how long an update takes.")
+    how = training_options(1, built.model.options.width, options, device)
+    canvas = built.drafter.options.block * OBJECTIVE.blocks
+    found = trial(built, objective, batches, canvas, how, device, None if known else seconds)
+    if found is None:
+        return None
+    if compiles:
+        tell.message(f"Compiling (once per machine) took {found.compiling:,.0f} s, which the minutes do not count.")
+    if known is not None:
+        return known
+    each, (least, most) = found.steady.each, found.steady.span
+    count = max(FEWEST, round(seconds / each))
+    took = f"An update takes {1000 * each:,.0f} ms"
+    if not found.steady.agree:
+        took = f"Updates took {1000 * least:,.0f} to {1000 * most:,.0f} ms, which did not settle"
+    fit = f"about {count:,} fit into {options.minutes:g} minutes"
+    if count * each > 1.05 * seconds:
+        fit = f"{FEWEST} updates are the fewest; they take about {max(0.1, count * each / 60):,.1f} minutes here"
+    tell.message(f"{took}; {fit}; the number is corrected while training.")
+    figures = {"updates": count, "seconds_per_update": round(each, 6), "compiling_seconds": round(found.compiling, 1)}
+    return work.finish("updates", {**figures, "estimates": [astuple(Estimate(0, 0.0, count))]})
+
+
+def _pace(work: Work, updates: dict[str, Any], options: AdaptOptions) -> Pace | None:
+    """Return the pace that ends the training when the minutes are over; None if the number of updates is given."""
+    if "estimates" not in updates:
+        return None
+
+    def keep(estimates: Sequence[Estimate]) -> None:
+        told = {"updates": estimates[-1].updates, "estimates": [astuple(one) for one in estimates]}
+        work.finish("updates", {**updates, **told})
+
+    estimates = [Estimate(*one) for one in updates["estimates"]]
+    return Pace(60 * options.minutes, estimates, keep, FEWEST)
+
+
+def curve(metrics: Path, points: int = 10) -> list[dict[str, float]]:
+    """Return the mean loss and the mean number of right drafted tokens for each of some parts of a training."""
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    records = [line for line in lines if line["kind"] == "training" and line["loss"] is not None]
+    found = []
+    for part in range(points):
+        some = records[part * len(records) // points : (part + 1) * len(records) // points]
+        if some:
+            loss, right = (
+                statistics.fmean(values)
+                for values in zip(*((one["loss"], one["figures"]["run"]) for one in some), strict=True)
+            )
+            found.append({"updates": some[-1]["step"], "loss": round(loss, 4), "right": round(right, 4)})
+    return found
 
 
 def _coverage(drafter: Any, pairs: BinarizedCorpus) -> float:
@@ -235,58 +295,6 @@ def _built(kind: ObjectiveKind, folder: ModelFolder, pairs: BinarizedCorpus, opt
         return built, False
     built.drafter.load_state_dict(theirs.state_dict())
     return built, True
-
-
-def _trainer(
-    built: nn.Module,
-    kind: ObjectiveKind,
-    folder: ModelFolder,
-    batches: TokenBatches,
-    options: TrainingOptions,
-    into: Path,
-    device: torch.device,
-    reporter: Reporter,
-    distance: float,
-) -> Trainer:
-    objective = kind.build(replace(OBJECTIVE, distance=distance))
-    objective.special = folder.special
-    return Trainer(built, objective, batches, options, into, device, reporter=reporter)
-
-
-class _Times(Silent):
-    """When each update was done."""
-
-    def __init__(self) -> None:
-        self.readings: list[float] = []
-
-    def record(self, record: Record) -> None:
-        self.readings.append(time.perf_counter())
-
-
-def _fitting(
-    into: Path,
-    built: Any,
-    kind: ObjectiveKind,
-    folder: ModelFolder,
-    pairs: BinarizedCorpus,
-    options: AdaptOptions,
-    device: torch.device,
-) -> dict[str, Any] | None:
-    """As many updates as fit into the minutes, by the time that some take after the first ones; None if cut."""
-    shutil.rmtree(into, ignore_errors=True)
-    begun, times = time.perf_counter(), _Times()
-    how = training_options(TRIAL_UPDATES, built.model.options.width, options, device)
-    how = replace(how, log_every=1, checkpoint_every=10**9, max_minutes=max(0.05, TRIAL_SHARE * options.minutes))
-    batches = TokenBatches(pairs, BatchOptions(tokens=options.tokens, seed=options.seed))
-    result = _trainer(built, kind, folder, batches, how, into, device, times, options.distance).run()
-    shutil.rmtree(into, ignore_errors=True)
-    if result.interrupted:
-        return None
-    taken = [after - before for before, after in zip(times.readings, times.readings[1:], strict=False)]
-    each = statistics.median(taken[len(taken) // 2 :]) if taken else time.perf_counter() - begun
-    # Compiling is done once: where it takes most of a few minutes, half of them are left for training all the same.
-    left = 60 * max(options.minutes - (time.perf_counter() - begun) / 60, options.minutes / 2)
-    return {"updates": max(FEWEST, int(0.95 * left / each)), "seconds_per_update": round(each, 6)}
 
 
 def _write(path: Path, parts: dict[str, Part], folder: ModelFolder) -> None:

@@ -137,8 +137,8 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-_ASKED = ("describe", "report", "uses", "round_up", "acquire", "ready", "release", "beside", "join", "send", "fetch")
-for _name in _ASKED:
+_ASKED = "describe report tell_once uses round_up acquire ready release beside join send fetch"
+for _name in _ASKED.split():
     setattr(Delegate, _name, _asked(_name))
 for _name in ("fuses", "moves_rows", "plain", "steady_slots"):
     setattr(Delegate, _name, property(attrgetter(f"runner.{_name}")))

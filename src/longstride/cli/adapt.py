@@ -11,6 +11,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import Stages, say
 from longstride.cli.streams import input_file, result_folder
+from longstride.cli.threads import let_threads_rest
 from longstride.contract import OptionError
 from longstride.contract.options import parse
 
@@ -42,7 +43,12 @@ def adapt(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.0, max=10**5, callback=shared.not_nan, help="Minutes of training (default: 20)."),
+        typer.Option(
+            min=0.0,
+            max=10**5,
+            callback=shared.not_nan,
+            help="Minutes of training without compiling; decoding before it takes up to half as long (default: 20).",
+        ),
     ] = None,
     updates: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Updates of training, instead of minutes.")
@@ -79,6 +85,7 @@ def adapt(
     drafts are chosen by what they cost on this device; outputs for lines that were held out are compared with greedy's,
     id by id, and timed. Cut at any moment, the same command goes on where it was.
     """
+    let_threads_rest()
     from longstride.adaptation.adapt import STAGES, Request, is_hugging_face
     from longstride.adaptation.adapt import adapt as run
     from longstride.adaptation.options import AdaptOptions

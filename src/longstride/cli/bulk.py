@@ -114,7 +114,9 @@ def bulk(
         job.finish()
     if way is None:  # else each worker has its own
         many = translator.batch if batch is None else None
-        shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
+        sentences = max((one.records for one in job.shards), default=0)
+        ran = translator.decoder_for(sentences, decoder, batch=batch, **options)[0].runs
+        shared.say_report(translator, runtime=runtime, precision=precision, batch=many, decoders=ran)
 
 
 def _cluster(address: str | None, workers: int | None, threads: int | None, device: str) -> Cluster | None:
@@ -147,5 +149,5 @@ def _opened(
     device: str,
     threads: int | None,
 ) -> Translator:
-    found = shared.open_model(model, runtime, precision, device, drafter, threads)
+    found = shared.open_model(model, runtime, precision, device, drafter, threads, announce=False)
     return found.with_languages(source_lang, target_lang)

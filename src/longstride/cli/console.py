@@ -13,12 +13,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+quiet = False
+"""Print results, warnings and errors only (--quiet)."""
+
+
+def live() -> bool:
+    """Return whether to draw progress: stderr is a terminal and --quiet was not given."""
+    return err.is_terminal and not quiet
 
 
 def say(text: str) -> None:
     """A line to a person; where it cannot be said, the work goes on."""
-    with suppress(OSError):
-        err.print(text, markup=False)
+    if not quiet:
+        with suppress(OSError):
+            err.print(text, markup=False)
 
 
 def warn(text: str) -> None:
@@ -34,10 +42,11 @@ def one_line(text: str) -> str:
 
 
 class Bar:
-    """Counts towards a total: a bar with a rate and time left on a terminal, a plain line every tenth otherwise."""
+    """Counts towards a total: a bar with a rate and time left on a terminal, otherwise a plain line every tenth
+    (`lines`) or nothing."""
 
-    def __init__(self, what: str, total: int | None) -> None:
-        self._what = what
+    def __init__(self, what: str, total: int | None, lines: bool = True) -> None:
+        self._what, self._lines = what, lines
         self._total = total
         self._told = 0
         self._progress = Progress(
@@ -51,7 +60,7 @@ class Bar:
             transient=True,
             redirect_stdout=False,  # results go where they were sent, though somebody looks on
             redirect_stderr=False,
-            disable=not err.is_terminal,
+            disable=not live(),
         )
         self._task = self._progress.add_task(what, total=total, rate="")
 
@@ -61,7 +70,7 @@ class Bar:
         task = self._progress.tasks[0]
         speed = f"{task.speed:,.0f}/s" if task.speed else ""
         self._progress.update(self._task, completed=done, total=self._total, rate=note or speed)
-        if not err.is_terminal and self._total:
+        if self._lines and not err.is_terminal and self._total:
             tenth = done * 10 // self._total
             if tenth > self._told:
                 self._told = tenth
@@ -87,7 +96,7 @@ class Stages:
         if stage != self._stage:
             self.close()
             self._stage = stage
-            if err.is_terminal:
+            if live():
                 self._bar = Bar(stage, total or None).__enter__()
             else:
                 say(stage)

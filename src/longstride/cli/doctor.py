@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 
 from longstride.cli.console import Bar, out
-from longstride.cli.options import Model, Threads, cache_folder, model_path
+from longstride.cli.options import Model, Threads, cache_folder, model_path, open_model
 from longstride.contract.bundled import BUNDLED
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ LINES = (
 """The second is timed."""
 PATIENCE, TIMES = 2.0, 3
 """It is timed again until so many seconds are gone or it was so often: busy cores take seconds for a sentence."""
+SIDE_BY_SIDE = (1, 8, 32, 128)
+"""Batch sizes that --prepare decodes."""
 LOSSLESS = ("draft-verify", "blockwise")
 OK, ABSENT, BROKEN = "works", "not here", "broken"
 
@@ -66,10 +68,24 @@ def doctor(
         list[str] | None, typer.Option(help="Try this runtime alone, beside eager; may be given several times.")
     ] = None,
     threads: Threads = None,
+    prepare: Annotated[
+        bool,
+        typer.Option(
+            "--prepare",
+            help="Test nothing. Decode with every decoder of the model, so that its kernels are compiled and cached "
+            "before the first real request.",
+        ),
+    ] = False,
 ) -> None:
     """Say what this machine can do: runtimes, whether they are right, how fast, what to install."""
     from longstride.contract import LongstrideError, OptionError
     from longstride.model_folder import ModelFolder
+
+    if prepare:
+        if runtime and len(runtime) > 1:
+            raise OptionError(f"--prepare expects one --runtime at most, found {len(runtime)}.")
+        _prepare(model, runtime[0] if runtime else "auto", threads)
+        return
 
     there = dict.fromkeys(name for name, _ in WAYS)
     for name in runtime or ():
@@ -80,7 +96,7 @@ def doctor(
     findings: list[Finding] = []
     expected: list[str] | None = None
     each, done = 2 * (len(LINES) + 1), 0
-    with Bar("trying runtimes", len(ways) * each) as bar:
+    with Bar("trying runtimes", len(ways) * each, lines=False) as bar:
         for number, (runtime_name, precision) in enumerate(ways):
             note = f"{runtime_name} {precision}"
             bar.to(done := number * each, note=note)
@@ -103,6 +119,19 @@ def doctor(
         out.print(advice, markup=False)
     if any(finding.state == BROKEN for finding in findings):
         sys.exit(1)
+
+
+def _prepare(model: str, runtime: str, threads: int | None) -> None:
+    """Decode by each decoder at each batch size: compiled kernels stay in Triton's cache on disk."""
+    translator = open_model(model, runtime, "auto", "auto", threads=threads)
+    begun, names = time.perf_counter(), list(translator.decoders)
+    with Bar("preparing", len(names) * len(SIDE_BY_SIDE)) as bar:
+        for number, name in enumerate(names):
+            for place, size in enumerate(SIDE_BY_SIDE):
+                translator.translate([LINES[n % len(LINES)] for n in range(size)], name, batch=size)
+                bar.to(number * len(SIDE_BY_SIDE) + place + 1, note=f"{name}, {size} at a time")
+    seconds = time.perf_counter() - begun
+    out.print(f"Prepared on {translator.runner.describe()} in {seconds:.1f} s: {', '.join(names)}.", markup=False)
 
 
 def _tried(

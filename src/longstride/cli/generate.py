@@ -47,7 +47,7 @@ def generate(
     if task != SUPER_RESOLUTION:
         raise OptionError(f"--task expects {SUPER_RESOLUTION}, found {task!r}.")
     file = png_file(output)
-    translator = shared.open_model(model, runtime, precision, device, None, threads)
+    translator = shared.open_model(model, runtime, precision, device, None, threads, announce=False)
     options = shared.settings(set)
     chosen, _ = translator.decoder(decoder, **options)
     parts = [part for part in translator.parts_of(chosen.name).values() if isinstance(part, Transformer)]
@@ -75,7 +75,7 @@ def generate(
     values = sum(len(one.tokens) for one in made)
     width, height = photograph.found
     drawn = across * shape.picture
-    shared.say_report(translator, runtime=runtime)
+    shared.say_report(translator, runtime=runtime, decoders=dict.fromkeys(one.decoder for one in made))
     say(
         f"{picture} ({width} x {height}): its middle square of {photograph.side} pixels a side, averaged to {shown} x "
         f"{shown}, in {len(tiles)} tile{'s' if len(tiles) > 1 else ''} of {reads} x {reads}; {output} has {drawn} x "

@@ -1,7 +1,8 @@
 """The command `longstride`: finds the command asked for, and turns errors into one sentence and an exit code.
 
-0 is fine, 1 failed, 2 misused; --debug shows the traceback. A command's module is imported when the command is asked
-for, and by it what its work needs when the work begins: neither the version nor any help waits for PyTorch.
+0 is fine, 1 failed, 2 misused; --debug shows the traceback, --quiet prints results, warnings and errors alone. A
+command's module is imported when the command is asked for, and by it what its work needs when the work begins: neither
+the version nor any help waits for PyTorch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TASKS = {
     },
     "Use a model": {
         "translate": "Translate lines of text.",
-        "decoders": "Show the decoders of a model, their options and defaults.",
+        "decoders": "Show the decoders of a model, or one of them with its options and defaults.",
         "serve": "Answer requests over HTTP: LibreTranslate's API, OpenAI's completions, and our own.",
         "bulk": "Translate a large file in shards, on one machine or many.",
         "generate": "Enlarge a picture by a model of pictures.",
@@ -122,6 +123,7 @@ def _version(asked: bool) -> None:
 def _options(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback when something goes wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print results, warnings and errors alone.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and leave.")
     ] = False,
@@ -133,8 +135,12 @@ def _options(
 
 def main(arguments: list[str]) -> int:
     """Carry out one command line and give its exit code."""
-    debug = "--debug" in arguments
-    arguments = _respelt([argument for argument in arguments if argument != "--debug"])  # allowed anywhere
+    debug, quiet = "--debug" in arguments, "--quiet" in arguments
+    if quiet:
+        from longstride.cli import console
+
+        console.quiet = True
+    arguments = _respelt([one for one in arguments if one not in ("--debug", "--quiet")])  # allowed anywhere
     try:
         # Not by calling the app, which has ways of its own with Ctrl-C, ends of files and pipes.
         command = get_command(app)
@@ -149,6 +155,9 @@ def main(arguments: list[str]) -> int:
         return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     except (Exception, KeyboardInterrupt) as error:
         return tell(error, debug)
+    finally:
+        if quiet:
+            console.quiet = False
 
 
 def _respelt(arguments: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,7 +48,7 @@ DecoderName = Annotated[
     typer.Option(
         "--decoder",
         autocompletion=decoder_names,
-        help="Way of generating; `longstride decoders` shows them and their options (default: the model's own).",
+        help="Way of generating; `longstride decoders` lists them (default: the model's own).",
     ),
 ]
 DrafterFolder = Annotated[
@@ -88,7 +88,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="An option of the decoder (`longstride decoders` shows them) as name=value; may be given several times.",
+        help="An option of the decoder (`longstride decoders NAME` lists them) as name=value; several times.",
     ),
 ]
 Runtime = Annotated[
@@ -163,15 +163,22 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     return dict(assignments(texts or []))
 
 
-def say_report(*translators: Translator, runtime: str, precision: str | None = None, batch: int | None = None) -> None:
-    """What the runners have to say of their work, when it is done; what `auto` was, first, and how many sentences were
-    decoded at once, where nobody had said. Who asked for a `precision` for the sake of speed hears of a faster one."""
-    many = "" if batch is None else f", {batch} sentences at a time"
+def say_report(
+    *translators: Translator,
+    runtime: str,
+    precision: str | None = None,
+    batch: int | None = None,
+    decoders: Collection[str] = (),
+) -> None:
+    """Print which runtime carried the work out, the `decoders` that ran and the `batch` that was chosen, and then the
+    runners' reports. With the precision `auto`, mention a faster precision."""
+    by = f"; decoder{'s' if len(decoders) > 1 else ''}: {' and '.join(decoders)}" if decoders else ""
+    many = by if batch is None else f"{by}, {batch} sentences at a time"
     told: dict[str, None] = {}  # models that are carried out alike say so once
     for runner in {id(translator.runner): translator.runner for translator in translators}.values():
-        if runtime == "auto":
+        if runtime == "auto" or (decoders and runtime != "eager"):
             fast = runner.name in ("native", "cuda-graph")
-            advice = "" if fast else " `longstride doctor` says what would be faster here."
+            advice = "" if fast or runtime != "auto" else " `longstride doctor` says what would be faster here."
             told[f"Carried out by {runner.describe()}{_faster(runner, precision)}{many}.{advice}"] = None
         if report := runner.report():
             told[report] = None
@@ -232,8 +239,10 @@ def open_model(
     device: str = "auto",
     drafter: str | None = None,
     threads: int | None = None,
+    announce: bool = True,
 ) -> Translator:
-    """Load a model folder as the shared options say."""
+    """Load a model folder as the shared options say, and `announce` what carries it out where a runtime was named,
+    unless that is said with the decoder when the work is done."""
     import torch
 
     from longstride.runtime.graph_runner import check_threads
@@ -255,7 +264,7 @@ def open_model(
     )
     kept = cache_folder()
     translator.lengths = partial(_length_file, translator, kept) if kept is not None else None
-    if runtime not in ("eager", "auto"):  # of which say_report tells when something was done
+    if announce and runtime not in ("eager", "auto"):  # of which say_report tells when something was done
         say(f"Carried out by {translator.runner.describe()}.")
     return translator
 

@@ -17,7 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
-TRIED = "2.13."
+TRIED = ("2.11.", "2.13.")
+"""Versions of PyTorch that this was tried with"""
 LATER = "torch._meta_registrations"
 NEEDED = "torch._prims.rng_prims"
 """What that module would have imported and random numbers need."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, cast, overload
 
 from longstride.contract import InputError, OptionError, WorkError
-from longstride.text.corpus import decode_lines, read_lines
+from longstride.text.corpus import decode_lines, open_binary, read_lines
 from longstride.text.files import check_folder_writable, check_writable
 
 STDIN = "standard input"
@@ -68,6 +68,14 @@ def input_file(path: Path | None) -> Path | None:
         # Not by copyfileobj: a terminal's end, Ctrl-D, would have to be typed twice.
         file.writelines(iter(partial(cast(BufferedReader, stream).read1, READ), b""))
     return kept
+
+
+def all_of(path: Path | None) -> bytes:
+    """All bytes of a file (none or "-": standard input), no longer compressed."""
+    if path is None or is_standard(path):
+        return standard_input().read()
+    with open_binary(path) as file:
+        return file.read()
 
 
 def check_file(path: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longstride.cli.console import commit, err, say
+from longstride.cli.console import commit, err, live, say
 from longstride.cli.options import Device, settings
 from longstride.cli.provenance import origin_on
 from longstride.cli.streams import record_file, result_folder
@@ -169,7 +169,7 @@ class _Reporter:
     """A progress line: rewritten in place on a terminal, one per record otherwise."""
 
     def __init__(self) -> None:
-        self._status = err.status("Starting") if err.is_terminal else None
+        self._status = err.status("Starting") if live() else None
         if self._status is not None:
             self._status.start()
 

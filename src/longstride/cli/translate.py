@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import Bar, err, say, warn
+from longstride.cli.console import Bar, err, live, say, warn
 from longstride.cli.draft_file import DraftFile
+from longstride.cli.html_page import HTML, TAG, translate_page
 from longstride.cli.quick_start import import_torch
 from longstride.cli.resuming import Partial
 from longstride.cli.streams import Lines, input_file, is_standard, keep_what_is_read, result_files
@@ -70,6 +71,9 @@ def translate(
         bool, typer.Option("--show-trace", help="Print how each line came about, and a summary, to stderr.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line instead of plain text.")] = False,
+    format: Annotated[
+        str, typer.Option(help="text, line by line, or html: the input is one page, and its tags stay.")
+    ] = "text",
     resume: Annotated[
         bool,
         typer.Option(
@@ -90,6 +94,12 @@ def translate(
         (trace,) = result_files(trace)
     check_writable(output, trace)
     keep_what_is_read("--trace", trace, input, drafts, glossary)
+    if format not in ("text", HTML):
+        raise OptionError(f"--format expects text or {HTML}, found {format!r}.")
+    by_line = {"--json": as_json, "--resume": resume, "--show-trace": show_trace, "--trace": trace, "--drafts": drafts}
+    by_line["--whole or --sentences"] = whole is not None
+    if format == HTML and (given := [name for name, value in by_line.items() if value]):
+        raise OptionError(f"--format {HTML} expects no {given[0]}, which is for lines of text, found it.")
     options = shared.settings(set)
     reads = (input, drafts, glossary)
     shared.check_asked(model, drafter, runtime=runtime, precision=precision, reads=reads)
@@ -100,17 +110,26 @@ def translate(
 
     if drafts is not None:
         decoder = drafting_decoder(decoder)
-    lines = Lines(input, (batch or USUAL) * TABLES)
-    drafted = DraftFile(drafts, lines) if drafts is not None else None
-    translator = shared.open_model(model, runtime, precision, device, drafter, threads)
+    lines = Lines(input, (batch or USUAL) * TABLES) if format == "text" else None
+    drafted = DraftFile(drafts, lines) if drafts is not None and lines is not None else None
+    translator = shared.open_model(model, runtime, precision, device, drafter, threads, announce=False)
     translator = translator.with_languages(source_lang, target_lang)
     chosen, limits = translator.decoder(decoder, **options)  # refuse bad options before reading anything
     terms = None if glossary is None else translator.glossary(input_file(glossary), chosen)
+    report = partial(shared.say_report, translator, runtime=runtime, precision=precision)
+    if lines is None:
+        with ExitStack() as files:
+            page, ran = translate_page(translator, input, decoder, options, batch or USUAL, terms)
+            _sink(files, output)[0](page)
+        report(decoders=ran)
+        return
     teller = TraceTeller(translator, err) if show_trace else None
     size = batch or translator.batch
     work = _Work(translator, decoder, options, batch, as_json, trace is not None, teller)
     work.drafts, work.glossary, work.whole = drafted, terms, whole
     work.n_best = getattr(getattr(chosen, "options", None), "n_best", 1) > 1
+    if work.n_best and not as_json:
+        say("The best output of each line is printed; --json prints all n_best.")
     if lines.typed and not resume:  # which waits for many lines
         say("Type a line, Enter translates it; Ctrl-D ends.")
     with _progress(lines, output) as work.shown:
@@ -135,7 +154,9 @@ def translate(
     if teller is not None:
         teller.summary(work.calls)
     many = size if batch is None and work.done > 1 else None
-    shared.say_report(translator, runtime=runtime, precision=precision, batch=many)
+    report(batch=many, decoders=work.ran)
+    if work.undrafted:
+        say("Greedy search drafts nothing; --decoder draft-verify drafts, and its output is the same.")
 
 
 @dataclass
@@ -157,6 +178,10 @@ class _Work:
     calls: int = 0
     done: int = 0
     """lines of the input"""
+    ran: dict[str, None] = field(default_factory=dict, init=False)
+    """names of the decoders that did them"""
+    tagged: bool = field(default=False, init=False)
+    """a warning of markup was printed"""
     _decoded: int = field(default=0, init=False)
     _most: int = field(default=0, init=False)
 
@@ -172,7 +197,7 @@ class _Work:
             trace=self.traced or self.teller is not None,
             warn=warn,
             first_line=self.done + 1,
-            watch=self._watch if self.shown is not None or self.teller is not None else None,
+            watch=self._watch,
             drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
             glossary=self.glossary,
             whole=self.whole,
@@ -180,6 +205,9 @@ class _Work:
         )
         for source, translation in zip(lines, found, strict=True):
             self.done += 1
+            if not self.tagged and (tag := TAG.search(source)):
+                self.tagged = True
+                warn(f"line {self.done} has markup ({tag[0][:40]}), which is read as text; --format html keeps tags.")
             told = trace_json(self.translator, self.done, source, translation) if self.traced else ""
             yield self._json(source, translation) if self.as_json else translation.text, told
             if self.teller is not None:
@@ -187,12 +215,19 @@ class _Work:
         if self.shown is not None:
             self.shown.to(self.done)
 
+    @property
+    def undrafted(self) -> bool:
+        """Return whether the printed trace shows no drafts although the model has a drafter."""
+        drafting = "draft-verify" in self.translator.decoders
+        return self.teller is not None and self.decoder is None and drafting and list(self.ran) == ["greedy"]
+
     def end(self) -> None:
         """All lines are done."""
         if self.drafts is not None:
             self.drafts.check_end(self.done)
 
     def _watch(self, decoded: Decoded) -> None:
+        self.ran[decoded.decoder] = None
         self.calls += decoded.calls
         self._decoded += len(decoded.hypotheses)
         if self.shown is not None:
@@ -265,7 +300,7 @@ def _resumed(work: _Work, lines: Lines, kept: Partial) -> None:
 @contextmanager
 def _progress(lines: Lines, output: Path | None) -> Iterator[Bar | None]:
     """A bar, where somebody looks on and translations do not come out at the same place."""
-    if not err.is_terminal or (output is None and sys.stdout.isatty()):
+    if not live() or (output is None and sys.stdout.isatty()):
         yield None
     else:
         with Bar("translating", lines.total) as shown:

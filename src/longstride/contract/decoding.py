@@ -261,6 +261,8 @@ class Decoded:
     """model calls over the whole decode, encoders included"""
     iterations: int = 0
     """times the table advanced"""
+    decoder: str = ""
+    """name of the decoder that ran"""
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -371,7 +373,16 @@ class Decoder(ABC):
 
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
         """The decoder for these sentences, so many side by side: this one, once it knows what it has to, or another."""
+        return self.upcoming()
+
+    def upcoming(self) -> Decoder:
+        """The decoder of the next session: this one, unless it chooses among several."""
         return self
+
+    @property
+    def runs(self) -> list[str]:
+        """Names of the decoders that the next session may be of."""
+        return [self.name]
 
     def check_limits(self, limits: Limits) -> None:
         """Refuse limits that this decoder cannot obey: none is ignored in silence."""
@@ -438,7 +449,8 @@ class Decoder(ABC):
                 session.settle()
         session.close()
         traces = [builder.trace(ticket) for ticket in order] if builder is not None else None
-        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations - session.ahead)
+        iterations -= session.ahead
+        return Decoded([found[ticket] for ticket in order], traces, session.calls, iterations, self.name)
 
 
 __all__ = ["HARD_LIMITS", "Decoded", "Decoder", "Finished", "Hypothesis", "Limits", "Session", "Source", "Step"]

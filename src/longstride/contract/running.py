@@ -165,6 +165,9 @@ class Runner:
         """What carrying out has cost beside the work itself, in one sentence for a person; empty where it has not."""
         return ""
 
+    def tell_once(self, told: str) -> None:
+        """Let a person know something, the first time."""
+
     def place(self, module: M) -> M:
         """Bring a module's weights to this runner's device and precision, ready for inference."""
         return module.to(device=self.device, dtype=self.dtype).eval().requires_grad_(False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -76,10 +77,12 @@ def distill_lines(
     resume: bool = False,
     progress: Report | None = None,
     name: str = "lines",
+    seconds: float = math.inf,
 ) -> Outcome:
     """Decode lines into the folder `out`, going on with what is there if `resume`; `name` is for the manifest.
 
     An interruption loses the shard at work and nothing else; going on gives the same bytes as never having stopped.
+    Once all shards up to one took so many `seconds`, the corpus ends with that one.
     """
     options = options or DistillOptions()
     if teacher.longest_source is not None:
@@ -96,8 +99,8 @@ def distill_lines(
     origin = origin_of(teacher, _hash(lines), len(lines), options)
     check_folder(folder, shards, origin)
 
-    todo = [shard for shard in chosen if shard.record(origin) is None]
-    done, of = 0, sum(shard.last - shard.first for shard in todo)
+    made, taken, done = 0, 0.0, 0
+    of = sum(shard.last - shard.first for shard in chosen if shard.record(origin) is None)
 
     def advanced(lines: int) -> None:
         nonlocal done
@@ -105,18 +108,26 @@ def distill_lines(
         if progress is not None and lines:
             progress(Progress(done, of, shard.index, len(shards)))
 
-    for shard in todo:
-        started = time.perf_counter()
-        seed = options.seed * 1_000_003 + shard.index
-        made = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced, shard.first)
-        shard.write(made, origin, options.ending, time.perf_counter() - started)
+    for shard in chosen:
+        if (record := shard.record(origin)) is None:
+            started = time.perf_counter()
+            seed = options.seed * 1_000_003 + shard.index
+            decoded = decode_shard(teacher, lines[shard.first : shard.last], options, seed, advanced, shard.first)
+            record = shard.write(decoded, origin, options.ending, time.perf_counter() - started)
+            made += 1
+        taken += record["seconds"]
+        if taken >= seconds:
+            shards = shards[: shard.index + 1]
+            break
+        if seconds < math.inf:  # at the pace so far
+            of = min(of, math.ceil(done * seconds / max(taken, 1e-3)))
 
     records = [shard.record(origin) for shard in shards]
     complete = [(shard, record) for shard, record in zip(shards, records, strict=True) if record is not None]
     manifest = None
     if len(complete) == len(shards):
         manifest = _join(Path(out), lines, complete, origin, options, name)
-    return Outcome(len(todo), len(complete), len(shards), manifest)
+    return Outcome(made, len(complete), len(shards), manifest)
 
 
 def _join(
@@ -144,17 +155,18 @@ def _join(
         files[file.name] = {"lines": count, "sha256": file_sha256(file)}
     reasons = Counter(reason for _, record in shards for reason in record["degenerate"].values())
     seconds = sum(record["seconds"] for _, record in shards)
+    decoded = sum(shard.last - shard.first for shard, _ in shards)
     manifest = {
         "longstride": __version__,
         "source": name,
         **origin,
         "shards": len(shards),
         "kept": count,
-        "dropped": len(lines) - count,
+        "dropped": decoded - count,
         "degenerate": dict(sorted(reasons.items())),
         "tokens": sum(record["tokens"] for _, record in shards),
         "minutes": round(seconds / 60, 3),
-        "sentences_per_second": round(len(lines) / max(seconds, 1e-9), 1),
+        "sentences_per_second": round(decoded / max(seconds, 1e-9), 1),
         "files": files,
     }
     write_json(path, manifest)

@@ -293,7 +293,7 @@ def open_peer(
         )
         peer = CTranslate2(folder, source, target, options, precision, threads, translator.source_tokenizer.complete)
     else:
-        raise OptionError(f"There is no peer {name!r}; there are {' and '.join(PEERS)}.")
+        raise OptionError(f"There is no peer {name!r}. Available: {', '.join(PEERS)}.")
     peer.special = translator.folder.special
     return peer
 

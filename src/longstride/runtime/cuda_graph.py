@@ -248,10 +248,14 @@ class CudaGraphRunner(Runner):
         return self.statistics.describe() + told
 
     def _say_once(self, name: str, what: str, error: Exception | str) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-            self._tell(f"The runtime {self.name} {what}: {why}.")
+        why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        self.tell_once(f"The runtime {self.name} {what}: {why}.", name)
+
+    def tell_once(self, told: str, about: str = "") -> None:
+        """Let a person know something, the first time; of one thing it is `about`, the first of it."""
+        if (about or told) not in self._told:
+            self._told.add(about or told)
+            self._tell(told)
 
 
 def _memory(device: torch.device) -> int:

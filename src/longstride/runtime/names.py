@@ -15,7 +15,7 @@ def check_runtime(name: str) -> None:
     """Refuse one that there is not."""
     if name not in (AUTO, *RUNTIMES):
         near, there = meant(name, (AUTO, *RUNTIMES)), ", ".join(RUNTIMES)
-        raise OptionError(f"There is no runtime {name!r}{near} in this version; there are auto, {there}.")
+        raise OptionError(f"There is no runtime {name!r}{near} in this version. Available: auto, {there}.")
 
 
 def check_precision(name: str, option: str = "precision") -> None:

@@ -61,6 +61,7 @@ def make_app(
                 while not models.join(0) and monotonic() < until:
                     await asyncio.sleep(SHORT)  # not in a thread: all of them may be busy
                 end()
+            await asyncio.to_thread(state.service.apart.close)
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life, docs_url=None, redoc_url=None)
     app.state.server = state

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -21,6 +22,10 @@ from longstride.serving.doorman import LINGER, answer
 from longstride.serving.guard import FULL
 from longstride.serving.web import error_content
 
+HEAD = 64 << 10
+"""Bytes of a request's head."""
+MOST_CHUNKS = 10_000
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 log = logging.getLogger("longstride.serving.access")
 
 
@@ -56,6 +61,35 @@ class Door:
             self._watch("other", FULL[0], 0.0)  # type: ignore[misc]
 
 
+class Connection(h11.Connection):
+    """HTTP/1.1 without what h11 lets pass and RFC 9112 lets servers refuse, since proxies may read it differently; and
+    without bodies of many tiny chunks, each of which takes as long as a large one."""
+
+    complaint: str | None = None
+    """why the last request was refused"""
+    _chunks = 0
+
+    def next_event(self) -> Any:
+        """The next one, as h11 has it."""
+        if self.their_state is h11.IDLE:
+            self._chunks = 0
+            if _BARE_LF.search(self.trailing_data[0].partition(b"\r\n\r\n")[0]):
+                self._refuse("Lines of a request's head end with CR and LF, found LF alone.")
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                self._refuse("A request has either Content-Length or Transfer-Encoding, found both.")
+        self._chunks += isinstance(event, h11.Data)
+        if self._chunks > MOST_CHUNKS:
+            self._refuse(f"A body comes in at most {MOST_CHUNKS} chunks, found more.")
+        return event
+
+    def _refuse(self, why: str) -> None:
+        self.complaint = why
+        raise h11.RemoteProtocolError(why)
+
+
 class Protocol(H11Protocol):
     """A connection on which a request's head must have come within some seconds, or it is closed.
 
@@ -64,6 +98,7 @@ class Protocol(H11Protocol):
 
     def __init__(self, seconds: float, door: Door, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.conn: Connection = Connection(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD)
         self._seconds, self._door = seconds, door
         self._timer: asyncio.TimerHandle | None = None
         self._refused = self._ending = False
@@ -98,6 +133,13 @@ class Protocol(H11Protocol):
         """Nothing is waited for any more."""
         super().connection_lost(exc)
         self._stop()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, unless an answer has begun."""
+        try:
+            super().send_400_response(self.conn.complaint or msg)
+        except h11.LocalProtocolError:
+            self.transport.close()
 
     def _refuse(self, data: bytes) -> bool:
         crowded = self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency

@@ -11,7 +11,7 @@ from time import monotonic
 from longstride.serving.errors import ServingError
 
 SUFFIXES = [".txt", ".srt", ".html", ".docx"]
-MOST_BYTES = 64 << 20
+MOST_BYTES, MOST_FILES = 64 << 20, 1000
 """Of all that is kept; the oldest goes first."""
 _UNSOUND = re.compile(r"[^\w.-]+")
 
@@ -31,12 +31,14 @@ class Downloads:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._kept: OrderedDict[str, Download] = OrderedDict()
+        self._bytes = 0
 
     def keep(self, name: str, content: bytes) -> str:
         """Keep a file; the name to fetch it by."""
         sound = _UNSOUND.sub("_", name.replace("\\", "/").rpartition("/")[2])[-80:].lstrip(".") or "file"
         token = f"{secrets.token_urlsafe(16)}.{sound}"
         self._kept[token] = Download(sound, content, monotonic() + self._seconds)
+        self._bytes += len(content)
         self._tidy()
         return token
 
@@ -51,6 +53,6 @@ class Downloads:
         now = monotonic()
         while self._kept:
             token, oldest = next(iter(self._kept.items()))
-            if oldest.expires > now and sum(len(one.content) for one in self._kept.values()) <= MOST_BYTES:
+            if oldest.expires > now and self._bytes <= MOST_BYTES and len(self._kept) <= MOST_FILES:
                 return
-            del self._kept[token]
+            self._bytes -= len(self._kept.pop(token).content)

@@ -58,9 +58,12 @@ async def translate_file(request: Request) -> FileAnswer:
     state.keys.admit(request, asked.api_key, len(data))
     if suffix not in SUFFIXES or not stem:
         raise BadRequestError("Invalid request: file format not supported")
-    source = asked.source
+    source, timeout = asked.source, state.service.settings.timeout
     if source == "auto":
-        found = await state.detector.detect(await words_of(suffix, data), state.service.models.languages)
+        words = await while_connected(request, words_of(state.service, suffix, data), timeout)
+        found = await state.detector.detect(
+            words[: state.service.settings.max_characters], state.service.models.languages
+        )
         source = found[0] if found is not None else asked.source
     model = state.service.models.translating(source, asked.target)
     if source == asked.target and source in state.service.models.languages:
@@ -68,7 +71,7 @@ async def translate_file(request: Request) -> FileAnswer:
     elif model is None:
         raise BadRequestError(f"{source} is not supported with the target {asked.target}")
     else:
-        done = await while_connected(request, translate_document(state.service, model, suffix, data))
+        done = await while_connected(request, translate_document(state.service, model, suffix, data), timeout)
     token = state.downloads.keep(f"{stem}_{asked.target}{suffix}", done)
     return FileAnswer(translatedFileUrl=str(request.url_for("download_file", token=quote(token, safe=""))))
 

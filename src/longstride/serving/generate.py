@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from time import perf_counter
 from typing import Annotated, Any
@@ -20,8 +20,9 @@ from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
 from longstride.serving.tracing import TracedOutput
-from longstride.serving.web import GlossaryField, Texts, checked, fields, glossary_of, takes, while_connected
+from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
 from longstride.text.glossary import Glossary
+from longstride.text.sentences import has_words
 from longstride.translation import GrowingText
 
 EVENTS = "text/event-stream"
@@ -34,7 +35,7 @@ class GenerateRequest(BaseModel):
     """POST /generate"""
 
     model_config = ConfigDict(extra="forbid")  # a misspelt name would go unnoticed: others' forms have names we lack
-    text: Texts = Field(description="Text, or a list of texts")
+    text: str | list[str] = Field(description="Text, or a list of texts")
     model: Name | None = Field(default=None, description="A model's name (default: the first)")
     decoder: Name | None = Field(default=None, description="A decoder of it (default: its own)")
     stream: bool = Field(
@@ -62,7 +63,7 @@ class GenerateAnswer(BaseModel):
     """Its answer, one output for each text."""
 
     model: str
-    decoder: str
+    decoder: str = Field(description="The decoder that ran; several where it is being tried which is faster")
     outputs: list[Generated]
     seconds: float
 
@@ -117,7 +118,7 @@ async def generate(request: Request) -> Any:
     ]
     return GenerateAnswer(
         model=model.spec.name,
-        decoder=asked.decoder or model.decoders[0],
+        decoder=_ran(asked, model, dict.fromkeys(name for one in found for name in one.decoders)),
         outputs=outputs,
         seconds=perf_counter() - begun,
     )
@@ -145,8 +146,10 @@ async def _steps(
     growing, number = GrowingText(model.translator.text, model.translator.folder.special.eos), 0
     traced, beside = TracedOutput(model.translator), service.load
     found: list[Hypothesis] = []
-    if text.strip():
-        async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary)) as events:
+    ran: dict[str, None] = {}
+    said = has_words(text)  # else it stays as it is, as everywhere
+    if said:
+        async with aclosing(service.events(model, text, asked.decoder, asked.timeout, glossary, ran)) as events:
             async for progress, found in events:  # noqa: B007
                 if progress is None:
                     break
@@ -159,20 +162,25 @@ async def _steps(
                 elif tokens:
                     yield {"text": new, "tokens": tokens}
     tokens = list(found[0].tokens) if found else []
-    told, new = growing.end(tokens)
+    told, new = growing.end(tokens) if said else ([], text)
     if (told or new) and not asked.trace:
         yield {"text": new, "tokens": told}
     more = {"trace": await asyncio.to_thread(traced.told), "beside": beside} if asked.trace else {}
     yield {
         "done": True,
-        "text": model.translator.text([tokens])[0],
+        "text": model.translator.text([tokens])[0] if said else new,
         "tokens": tokens,
         "score": found[0].score if found else None,
         "steps": number,
         "model": model.spec.name,
-        "decoder": asked.decoder or model.decoders[0],
+        "decoder": _ran(asked, model, ran),
         **more,
     }
+
+
+def _ran(asked: GenerateRequest, model: ServedModel, ran: Iterable[str]) -> str:
+    """The decoders that ran; the one that would have, where there was nothing to decode."""
+    return ", ".join(ran) or asked.decoder or model.decoders[0]
 
 
 def _step(model: ServedModel, event: Event) -> dict[str, Any]:

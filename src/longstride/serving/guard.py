@@ -22,6 +22,8 @@ from longstride.serving.web import error_content
 
 REQUEST_ID = b"x-request-id"
 FULL = (503, "The server is full.")
+MOST_HELD, LITTLE = 256 << 20, 64 << 10
+"""Bytes of all bodies at a time, beyond which only little ones are read."""
 _SOUND_ID = re.compile(rb"[\w.:-]{1,100}")
 log = logging.getLogger("longstride.serving.access")
 
@@ -39,6 +41,7 @@ class Guard:
         """`watch` is told the path, the status and the seconds of every request; while the server is `full`, whatever
         is posted is refused before it is read."""
         self._app, self._settings, self._watch, self._full = app, settings, watch, full
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -48,9 +51,16 @@ class Guard:
         headers = dict(scope["headers"])
         told = headers.get(REQUEST_ID, b"")
         number = told.decode("ascii") if _SOUND_ID.fullmatch(told) else uuid.uuid4().hex
-        begun, status = perf_counter(), 0
+        begun, status, held = perf_counter(), 0, 0
         head = scope["method"] == "HEAD"  # GET without the content, which watchers of servers and `curl -I` ask for
         asked = {**scope, "method": "GET"} if head else scope
+
+        async def receiving() -> Message:
+            nonlocal held
+            message = await receive()
+            held += (size := len(message.get("body", b"")))
+            self._held += size
+            return message
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -63,7 +73,7 @@ class Guard:
 
         try:
             full = scope["method"] == "POST" and self._full()
-            refused, body = (FULL, None) if full else await self._body(headers, receive)
+            refused, body = (FULL, None) if full else await self._body(headers, receiving)
             if refused is not None:
                 rest = partial(self._rest, receive) if body is None else None
                 await _refuse(sending, scope["path"], *refused, rest)
@@ -78,6 +88,7 @@ class Guard:
             if not status:
                 await _refuse(sending, scope["path"], 500, "internal error")
         finally:
+            self._held -= held
             seconds = perf_counter() - begun
             client = scope.get("client") or ("", 0)
             facts = {"request_id": number, "method": scope["method"], "path": scope["path"], "status": status}
@@ -110,6 +121,8 @@ class Guard:
                     whole = not message.get("more_body", False)
                     if size > most:
                         return too_large, b"" if whole else None
+                    if self._held > MOST_HELD and size > LITTLE:
+                        return FULL, b"" if whole else None
                     if whole:
                         return None, b"".join(parts)
         except TimeoutError:

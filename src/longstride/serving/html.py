@@ -8,20 +8,15 @@ as it is.
 
 from __future__ import annotations
 
-import asyncio
 import html
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 
-from longstride.serving.alignment import Aligner, Unit
-from longstride.serving.markup import Mark, marked, needs_words
-from longstride.serving.models import ServedModel
-from longstride.serving.service import Answer, Service, TranslatedPiece
-from longstride.text.glossary import Glossary
+from longstride.serving.errors import BadRequestError
+from longstride.serving.markup import Mark
 
 _ATTRIBUTES = r"""(?:"[^"]*+"|'[^']*+'|[^'"<>])*+"""
 _RAW = ("script", "style")
@@ -52,6 +47,10 @@ ROUNDS = 4
 """Tags without their others are looked for so often; what is left then stays where it is."""
 MOST_TAGS, MOST = 300, 200_000
 """Tags within a text, and the same times its characters, beyond which they stay where they are."""
+MOST_ELEMENTS = 100_000
+"""Tags of all documents of a request."""
+_ENDLESS = re.compile(r"&#[0-9]{1000,};?")
+"""No character has such a number, and Python refuses to read it."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,19 @@ class Run:
     itself"""
 
 
+def unescape(text: str) -> str:
+    """Return a text with the characters that its references stand for."""
+    return html.unescape(_ENDLESS.sub("\ufffd", text))
+
+
 def runs(document: str) -> list[Run]:
     """A document in parts; joined, they are the document."""
     found: list[Run] = []
     kept: list[str] = []  # names of open elements, from the first on that is not to be translated
+    opened = Counter[str]()  # the same, counted
     for number, part in enumerate(_TAG.split(document)):
         if number % 2 == 0:
-            found.append(Run(part, not kept and any(sign.isalnum() for sign in html.unescape(part))))
+            found.append(Run(part, not kept and any(sign.isalnum() for sign in unescape(part))))
             continue
         if (name := _NAME.match(part)) is None:
             found.append(Run(part, False, "-" if part.startswith("<!--") and not kept else ""))
@@ -80,18 +85,22 @@ def runs(document: str) -> list[Run]:
         alone = element in _VOID or part.endswith("/>")
         tag = "" if kept or element not in _INLINE else "/" + element if closing else "-" if alone else element
         if closing:
-            if element in kept:
-                del kept[len(kept) - 1 - kept[::-1].index(element) :]
+            while opened[element]:
+                opened[kept[-1]] -= 1
+                if kept.pop() == element:
+                    break
         elif not alone and element not in _RAW and (kept or element in _KEPT or _NO.search(part)):
             kept.append(element)
+            opened[element] += 1
             tag = ""
         found.append(Run(part, False, tag))
     return [run for run in found if run.text]
 
 
-def html_words(document: str) -> str:
-    """What of a document is to be translated, for whoever wants to know its language."""
-    return " ".join(html.unescape(run.text) for run in runs(document) if run.translated)
+def html_words(documents: Sequence[str]) -> list[str]:
+    """Return the text of each document that is to be translated, which tells its language."""
+    check_tags(documents)
+    return [" ".join(unescape(run.text) for run in runs(document) if run.translated) for document in documents]
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,48 @@ def segments(document: str, moving: bool = True) -> list[Run | Segment]:
                 found += [*some[:first], segment, *some[last:]]
                 continue
         found += [_segment([run]) if run.translated else run for run in some]
+    return joined(found)
+
+
+def joined(parts: Iterable[Run | Segment]) -> list[Run | Segment]:
+    """With one run for all neighbours that stay."""
+    found: list[Run | Segment] = []
+    stays: list[str] = []
+    for part in [*parts, None]:
+        if isinstance(part, Run):
+            stays.append(part.text)
+            continue
+        found += [Run("".join(stays), False)] if stays else []
+        stays = []
+        found += [part] if part is not None else []
     return found
+
+
+def filled(parts: Iterable[Run | Segment], texts: Iterator[str]) -> str:
+    """Return a document of these parts, with the next of `texts`, as HTML, in the place of each segment."""
+    return "".join(next(texts) if isinstance(part, Segment) else part.text for part in parts)
+
+
+def parsed(documents: Sequence[str], moving: bool, most: int) -> list[list[Run | Segment]]:
+    """Segments of documents from strangers: `most` texts in all, and a bounded number of tags."""
+    check_tags(documents)
+    found = [segments(document, moving) for document in documents]
+    check_number(sum(isinstance(part, Segment) for parts in found for part in parts), most)
+    return found
+
+
+def check_tags(documents: Sequence[str]) -> None:
+    """Refuse more tags than can be read in a few seconds."""
+    if sum(document.count("<") for document in documents) > MOST_ELEMENTS:
+        raise BadRequestError(f"Invalid request: the text has more than {MOST_ELEMENTS} tags", 413)
+
+
+def check_number(texts: int, most: int) -> None:
+    """Refuse more texts than may wait: each is a sentence or more."""
+    if texts > most:
+        raise BadRequestError(
+            f"Invalid request: {texts} sentences, and at most {most} may wait; send fewer at a time.", 413
+        )
 
 
 def _groups(parts: Sequence[Run]) -> list[list[int]]:
@@ -140,6 +190,8 @@ def _groups(parts: Sequence[Run]) -> list[list[int]]:
 
 def _unmatched(parts: Sequence[Run], group: Sequence[int]) -> list[int]:
     """Tags of a group that are not opened and closed in it, one within another."""
+    if not any(parts[number].tag for number in group):
+        return []
     stack: list[int] = []
     lost: list[int] = []
     opened = Counter[str]()  # names in the stack
@@ -162,29 +214,33 @@ def _unmatched(parts: Sequence[Run], group: Sequence[int]) -> list[int]:
 
 
 def _blank(run: Run) -> bool:
-    return not html.unescape(run.text).strip()
+    return not unescape(run.text).strip()
 
 
 def _segment(some: Sequence[Run]) -> Segment:
     """Of texts and tags that are all opened and closed."""
-    text = ""
+    texts: list[str] = []
+    length = 0
     marks: list[list[Mark]] = [[]]
     for run in some:
         if not run.tag:
-            text += html.unescape(run.text)
+            texts.append(unescape(run.text))
+            length += len(texts[-1])
         elif run.tag == "-":
-            marks[-1].append(Mark(len(text), len(text), run.text))
+            marks[-1].append(Mark(length, length, run.text))
         elif run.tag.startswith("/"):
             inner = marks.pop()
-            marks[-1][-1].end, marks[-1][-1].closing, marks[-1][-1].inner = len(text), run.text, inner
+            marks[-1][-1].end, marks[-1][-1].closing, marks[-1][-1].inner = length, run.text, inner
         else:
-            marks[-1].append(Mark(len(text), len(text), run.text))
+            marks[-1].append(Mark(length, length, run.text))
             marks.append([])
-    return _unwrapped(Segment(text, marks[0]))
+    return _unwrapped(Segment("".join(texts), marks[0]))
 
 
 def _unwrapped(segment: Segment) -> Segment:
     """With spaces for line breaks within it: what a wrapped line says is half a sentence."""
+    if not _WRAP.search(segment.text):
+        return segment
     left = [1] * len(segment.text)
     for gap in _WRAP.finditer(segment.text):
         left[gap.start() + 1 : gap.end()] = [0] * (len(gap[0]) - 1)
@@ -195,51 +251,3 @@ def _unwrapped(segment: Segment) -> Segment:
         mark.start, mark.end = places[mark.start], places[mark.end]
         waiting += mark.inner
     return Segment(_WRAP.sub(" ", segment.text), segment.marks)
-
-
-async def translate_html(
-    service: Service, model: ServedModel, documents: Sequence[str], glossary: Glossary | None = None
-) -> list[Answer]:
-    """Documents with their texts translated, together."""
-    aligner = Aligner.of(model.translator)
-    parts = [segments(document, aligner is not None) for document in documents]
-    texts = [part for one in parts for part in one if isinstance(part, Segment)]
-    model, pieces = await service.pieces(model, [part.text for part in texts], glossary)
-    aligner = Aligner.of(model.translator)  # of the one that has translated them
-    written = iter(await asyncio.to_thread(_written, model, aligner, list(zip(texts, pieces, strict=True))))
-    found = iter(pieces)
-    done = []
-    for one in parts:
-        text = "".join(next(written) if isinstance(part, Segment) else part.text for part in one)
-        mine = [piece for part in one if isinstance(part, Segment) for piece in next(found)]
-        done.append(Answer(text, sum(len(piece.ids) for piece in mine), sum(len(piece.tokens) for piece in mine)))
-    return done
-
-
-def _written(
-    model: ServedModel, aligner: Aligner | None, done: Sequence[tuple[Segment, list[TranslatedPiece]]]
-) -> list[str]:
-    """Translated texts with their tags; attention is looked at where it says something."""
-    asked = [number for number, (segment, _) in enumerate(done) if needs_words(segment.text, segment.marks)]
-    lines = [(one.piece.text, one.ids, one.tokens, one.text) for number in asked for one in done[number][1] if one.ids]
-    units: list[list[Unit]] = []
-    if lines and aligner is not None:
-        with model.turns:
-            units = aligner.align(lines)
-    words, looked = {number: list[Unit]() for number in range(len(done))}, iter(units)
-    for number in asked:
-        source = target = 0
-        for one in done[number][1]:
-            before, after = one.piece.before, one.piece.after
-            if one.ids:
-                starts = source + len(before), target + len(before)
-                words[number] += [unit.moved(*starts) for unit in next(looked)]
-            source += len(str(one.piece))
-            target += len(before) + len(one.text) + len(after)
-    escape = partial(html.escape, quote=False)
-    return [
-        marked(
-            segment.text, segment.marks, "".join(one.piece.holding(one.text) for one in pieces), words[number], escape
-        )
-        for number, (segment, pieces) in enumerate(done)
-    ]

@@ -37,10 +37,16 @@ class Lane:
     """A session and the sentences in it."""
 
     def __init__(
-        self, session: Session, capacity: int, width: int, never_next: Tensor | None = None, queued: int = 0
+        self,
+        session: Session,
+        capacity: int,
+        width: int,
+        never_next: Tensor | None = None,
+        queued: int = 0,
+        decoder: str = "",
     ) -> None:
-        """`queued`: sentences that may wait here for a row."""
-        self.capacity, self.width, self._never_next = capacity, width, never_next
+        """`queued`: sentences that may wait here for a row; `decoder`: the name of the one whose session it is."""
+        self.capacity, self.width, self._never_next, self.decoder = capacity, width, never_next, decoder
         self.queued = queued
         self.live: dict[int, Sentence] = {}
         """by ticket"""
@@ -62,6 +68,8 @@ class Lane:
         if self._never_next is not None:
             source = replace(source, prefixes=Prefixes.of([one.prefix for one in sentences], self._never_next))
         self.live.update(zip(self._session.admit(source), sentences, strict=True))
+        for one in sentences:
+            one.decoder = self.decoder
 
     def advance(self) -> tuple[Step, list[tuple[int, Sentence, list[Hypothesis]]]]:
         """One iteration, and what is done after it, with its tickets."""
@@ -91,12 +99,15 @@ class Lanes:
         longest: int,
         tokens: int,
         never_next: Tensor | None = None,
+        alone: Decoder | None = None,
     ) -> None:
         """At most `rows` sentences side by side in a table, and sources of `tokens` tokens in one of long sources;
-        with `never_next` sentences have prefixes (:class:`longstride.contract.Prefixes`)."""
+        with `never_next` sentences have prefixes (:class:`longstride.contract.Prefixes`); `alone` decodes those that
+        are by themselves and whose request names no decoder."""
         self.open: list[Lane] = []
         self._never_next = never_next
         self._decoder, self._limits = decoder, limits if never_next is None else PrefixLimits.of(limits)
+        self._alone = alone or decoder
         self._sizes = {min(SHORT, longest): capacities(rows)}
         if longest > SHORT:
             self._sizes[longest] = capacities(max(1, min(rows, tokens // longest)))
@@ -108,6 +119,11 @@ class Lanes:
     def live(self) -> int:
         """Sentences in all tables."""
         return sum(len(lane.live) for lane in self.open)
+
+    @property
+    def runs(self) -> dict[str, list[str]]:
+        """Names of the decoders of sentences by themselves, and of others; several: which is faster is being tried."""
+        return {"alone": self._alone.runs, "side_by_side": self._decoder.runs}
 
     @property
     def widths(self) -> list[int]:
@@ -122,8 +138,9 @@ class Lanes:
         """The one for a source of so many tokens."""
         return min(width for width in self._sizes if width >= length)
 
-    def lane_for(self, width: int, length: int, waiting: int) -> Lane | None:
-        """Where sources of a width go, the first of which has `length` tokens, while so many wait; None: they wait."""
+    def lane_for(self, width: int, length: int, waiting: int, named: bool = False) -> Lane | None:
+        """Return the table for waiting sources of this width, or None if they have to wait. The first source has
+        `length` tokens; `named`: its request names the decoder."""
         mine = [lane for lane in self.open if lane.width == width]
         total = waiting + sum(len(lane.live) for lane in mine)
         wanted = next((size for size in self._sizes[width] if size >= total), self._sizes[width][-1])
@@ -134,14 +151,16 @@ class Lanes:
             return max(fitting, key=lambda lane: lane.capacity)
         if any(lane.capacity >= wanted for lane in taking):
             return None
+        decoder = self._decoder
         if wanted == 1:  # nothing could run beside what encodes it
-            session = self._decoder.start(1, self._limits, length)
+            decoder = decoder if named else self._alone.upcoming()
+            session = decoder.start(1, self._limits, length)
         else:
-            session = self._decoder.start_refilled(wanted, self._limits, width, arriving=True)
+            session = decoder.start_refilled(wanted, self._limits, width, arriving=True)
         # Waiting for a row takes less of everybody's time than a table much larger, beside which the small one
         # goes on: with as many in a queue as rows, a load that 16 rows can carry seldom spills over.
         queued = min(session.queued, wanted)
-        self.open.append(Lane(session, wanted, width, self._never_next, queued))
+        self.open.append(Lane(session, wanted, width, self._never_next, queued, decoder.name))
         return self.open[-1]
 
     def close(self, lane: Lane) -> None:

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
+from longstride.serving.documents import translate_html, words_of_html
 from longstride.serving.downloads import SUFFIXES
 from longstride.serving.errors import BadRequestError
-from longstride.serving.html import html_words, translate_html
 from longstride.serving.languages import name_of
 from longstride.serving.service import Answer
 from longstride.serving.state import ServerState, state_of
-from longstride.serving.web import GlossaryField, Texts, checked, fields, glossary_of, takes, while_connected
+from longstride.serving.web import GlossaryField, checked, fields, glossary_of, takes, while_connected
+from longstride.text.sentences import has_words
 
 AUTO = "auto"
 Language = Annotated[str, Field(max_length=32)]
@@ -27,12 +28,12 @@ def _number(value: Any) -> Any:
 class TranslateRequest(BaseModel):
     """POST /translate"""
 
-    q: Texts = Field(description="Text, or a list of texts")
+    q: str | list[str] = Field(description="Text, or a list of texts")
     source: Language = Field(description="Language code, or auto")
     target: Language = Field(description="Language code")
     format: str = Field(default="text", description="text or html", json_schema_extra={"enum": ["text", "html"]})
     alternatives: Annotated[int, BeforeValidator(_number)] = Field(
-        default=0, ge=0, description="How many others to give"
+        default=0, ge=0, description="How many others to give; with format text"
     )
     glossary: GlossaryField = None
     api_key: str | None = Field(default=None, description="Where the server asks for one")
@@ -83,8 +84,10 @@ async def translate(request: Request) -> TranslateAnswer:
     state.keys.admit(request, asked.api_key, sum(map(len, texts)))
     if asked.format not in ("text", "html"):
         raise BadRequestError(f"{asked.format[:100]} format is not supported")
+    if asked.alternatives and asked.format == "html":
+        raise BadRequestError("Invalid request: alternatives are for format text, found html; leave alternatives out")
     state.service.check(texts)
-    found = await while_connected(request, _translated(state, asked, texts))
+    found = await while_connected(request, _translated(state, asked, texts), state.service.settings.timeout)
     answers, detected = [one for one, _ in found], [one for _, one in found]
     many = isinstance(asked.q, list)
     others = [list(answer.alternatives) for answer in answers]
@@ -102,7 +105,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
     known = state.service.models.languages
     detected: list[tuple[str, float] | None] = [(asked.source, 100.0)] * len(texts)
     if asked.source == AUTO:
-        words = map(html_words, texts) if asked.format == "html" else texts
+        words = await words_of_html(state.service, texts) if asked.format == "html" else texts
         detected = [await state.detector.detect(text, known) for text in words]
     for code in {asked.target, *(one[0] for one in detected if one is not None)}:
         if code not in known:
@@ -112,7 +115,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
     answers = [Answer(text, 0, 0) for text in texts]
     groups: dict[str, list[int]] = {}
     for place, (text, found) in enumerate(zip(texts, detected, strict=True)):
-        if found is not None and found[0] != asked.target and any(sign.isalnum() for sign in text):
+        if found is not None and found[0] != asked.target and has_words(text):
             groups.setdefault(found[0], []).append(place)
     for source, places in groups.items():
         model = state.service.models.translating(source, asked.target)

@@ -6,7 +6,7 @@ written is well-formed, and every tag stands there once. Knows no HTML and no mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,19 +14,15 @@ OTHERS = 2.0
 """What it costs an element to have a word that is another's."""
 
 
-class Word(Protocol):
-    """A word of a translation."""
+class Words(Protocol):
+    """Words of a translation."""
 
     @property
-    def start(self) -> int:
-        """Its first character."""
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """The first character of each, and the one behind its last."""
 
-    @property
-    def end(self) -> int:
-        """The one behind its last."""
-
-    def within(self, start: int, end: int) -> float:
-        """How much of it comes from these characters of the source, at most 1."""
+    def within(self, start: int, end: int) -> Sequence[float]:
+        """Return for each word the share, from 0 to 1, that comes from these characters of the source."""
 
 
 @dataclass
@@ -39,6 +35,21 @@ class Mark:
     opening: str
     closing: str = ""
     inner: list[Mark] = field(default_factory=list)
+
+
+class _All:
+    """All words of a translation; nothing is computed twice."""
+
+    def __init__(self, words: Sequence[Words]) -> None:
+        self._words = words
+        self._known: dict[tuple[int, int], list[float]] = {}
+        self.spans = [span for some in words for span in some.spans]
+
+    def within(self, start: int, end: int) -> list[float]:
+        if (found := self._known.get((start, end))) is None:
+            found = [share for some in self._words for share in some.within(start, end)]
+            self._known[start, end] = found
+        return found
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,12 @@ def needs_words(text: str, marks: Sequence[Mark], start: int = 0, end: int | Non
 
 
 def marked(
-    text: str, marks: Sequence[Mark], translation: str, words: Sequence[Word], escape: Callable[[str], str]
+    text: str, marks: Sequence[Mark], translation: str, words: Sequence[Words], escape: Callable[[str], str]
 ) -> str:
-    """The translation of a text, `escape`d, with its marks."""
-    whole = _Room(0, len(words), 0, len(translation))
-    return _written(text, marks, 0, len(text), translation, words, whole, escape)
+    """The translation of a text, `escape`d, with its marks; its words may come in several parts."""
+    every = _All(words)
+    whole = _Room(0, len(every.spans), 0, len(translation))
+    return _written(text, marks, 0, len(text), translation, every, whole, escape)
 
 
 def _written(
@@ -77,7 +89,7 @@ def _written(
     start: int,
     end: int,
     translation: str,
-    words: Sequence[Word],
+    words: _All,
     room: _Room,
     escape: Callable[[str], str],
 ) -> str:
@@ -92,12 +104,12 @@ def _written(
     return "".join([*parts, escape(translation[at : room.end])])
 
 
-def _rooms(text: str, marks: Sequence[Mark], start: int, end: int, words: Sequence[Word], room: _Room) -> list[_Room]:
+def _rooms(text: str, marks: Sequence[Mark], start: int, end: int, words: _All, room: _Room) -> list[_Room]:
     """One for each of some neighbours, apart from each other."""
     rooms: dict[int, _Room] = {}
     full = [number for number, mark in enumerate(marks) if text[mark.start : mark.end].strip()]
     places = range(room.first, room.last)
-    shares = {number: [words[at].within(marks[number].start, marks[number].end) for at in places] for number in full}
+    shares = {number: words.within(marks[number].start, marks[number].end)[room.first : room.last] for number in full}
     largest = [max(column) for column in zip(*shares.values(), strict=True)] if full else []
     taken = [False] * len(places)
     for number in full:
@@ -112,10 +124,11 @@ def _rooms(text: str, marks: Sequence[Mark], start: int, end: int, words: Sequen
         for at in range(*found):
             taken[at] = True
         first, last = room.first + found[0], room.first + found[1]
-        rooms[number] = _Room(first, last, words[first].start, words[last - 1].end)
+        rooms[number] = _Room(first, last, words.spans[first][0], words.spans[last - 1][1])
+    inside = {at for number in full if number in rooms for at in range(rooms[number].first + 1, rooms[number].last)}
     for number, mark in enumerate(marks):
         if number not in rooms:
-            rooms[number] = _point(text, mark, start, end, words, room, [rooms[one] for one in full if one in rooms])
+            rooms[number] = _point(text, mark, start, end, words, room, inside)
     return [rooms[number] for number in range(len(marks))]
 
 
@@ -149,25 +162,23 @@ def _best(gains: Sequence[float], taken: Sequence[bool]) -> tuple[int, int] | No
     return found
 
 
-def _point(
-    text: str, mark: Mark, start: int, end: int, words: Sequence[Word], room: _Room, others: Sequence[_Room]
-) -> _Room:
-    """A place between two words, not within others: as much as can be of what stood before it is before it."""
+def _point(text: str, mark: Mark, start: int, end: int, words: _All, room: _Room, inside: Set[int]) -> _Room:
+    """A place between two words, not inside others' rooms: as much as can be of what stood before it is before it."""
     at_first = _place(text, mark, start, end)
     costs = {}
-    behind = sum(words[at].within(start, mark.start) for at in range(room.first, room.last))
+    shares = words.within(start, mark.start)
+    behind = sum(shares[room.first : room.last])
     before = 0.0
     for at in range(room.first, room.last + 1):
-        if not any(other.first < at < other.last for other in others):
+        if at not in inside:
             costs[at] = before + behind
         if at < room.last:
-            share = words[at].within(start, mark.start)
-            before, behind = before + 1 - share, behind - share
+            before, behind = before + 1 - shares[at], behind - shares[at]
     if at_first is not None or not costs:
         at = room.first if at_first or not costs else room.last
     else:
         at = min(costs, key=lambda one: costs[one])
     # Without words, which nobody looks for where all stands at the ends, a room's first place is its last as well.
     at_end = at == room.last and (at > room.first or at_first is False)
-    place = room.end if at_end else room.start if at == room.first else words[at].start
+    place = room.end if at_end else room.start if at == room.first else words.spans[at][0]
     return _Room(at, at, place, place)

@@ -14,6 +14,9 @@ from longstride.serving.errors import ServingError
 from longstride.serving.scheduler import Sentence
 
 LABELS = ["model_name", "decoder"]
+"""The decoder is the one that the request names, or the model's default."""
+RAN = "ran"
+"""Label: the decoder that ran, which may be a faster one with the same output."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 POSITIONS = 16
 """Places of a draft that are counted one by one."""
@@ -29,10 +32,10 @@ class Metrics:
         self.registry = CollectorRegistry()
 
         def counter(name: str, about: str, more: list[str] | None = None) -> Counter:
-            return Counter(f"longstride:{name}", about, [*LABELS, *(more or [])], registry=self.registry)
+            return Counter(f"longstride:{name}", about, [*LABELS, *(more or [RAN])], registry=self.registry)
 
         def histogram(name: str, about: str) -> Histogram:
-            return Histogram(f"longstride:{name}", about, LABELS, buckets=SECONDS, registry=self.registry)
+            return Histogram(f"longstride:{name}", about, [*LABELS, RAN], buckets=SECONDS, registry=self.registry)
 
         self.success = counter("request_success", "Sentences that were decoded.")
         self.failure = counter("request_failure", "Sentences that were not.", ["reason"])
@@ -43,7 +46,7 @@ class Metrics:
         self.draft_tokens = counter("spec_decode_num_draft_tokens", "Tokens that were drafted.")
         self.accepted_tokens = counter("spec_decode_num_accepted_tokens", "Drafted tokens that stood.")
         self.accepted_at = counter(
-            "spec_decode_num_accepted_tokens_per_pos", "The same by their place in the draft.", ["position"]
+            "spec_decode_num_accepted_tokens_per_pos", "The same by their place in the draft.", [RAN, "position"]
         )
         self.queue_time = histogram("request_queue_time_seconds", "From arrival to a row.")
         self.first_token = histogram("time_to_first_token_seconds", "From arrival to the first iteration's end.")
@@ -79,14 +82,13 @@ class ModelMetrics:
 
     def __init__(self, metrics: Metrics, model: str, decoder: str) -> None:
         self._all, self._labels = metrics, (model, decoder)
-        self._iterations = metrics.iterations.labels(*self._labels)
 
-    def iteration(self, step: Step) -> None:
+    def iteration(self, step: Step, decoder: str) -> None:
         """All rows of a table have advanced. Drafts are counted where looking costs nothing: not on a GPU."""
-        self._iterations.inc()
+        metrics, labels = self._all, (*self._labels, decoder)
+        metrics.iterations.labels(*labels).inc()
         if step.draft is None or step.drafted.device.type != "cpu":
             return
-        metrics, labels = self._all, self._labels
         active, drafted, accepted = step.active.tolist(), step.drafted.tolist(), step.accepted.tolist()
         rows = [row for row, live in enumerate(active) if live and drafted[row]]
         if not rows:
@@ -100,7 +102,7 @@ class ModelMetrics:
 
     def finished(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
         """A sentence is done."""
-        metrics, labels, now = self._all, self._labels, monotonic()
+        metrics, labels, now = self._all, (*self._labels, sentence.decoder), monotonic()
         tokens = len(hypotheses[0].tokens) if hypotheses else 0
         admitted = sentence.admitted or now
         metrics.success.labels(*labels).inc()

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,8 @@ class ModelSpec:
     """the one that requests get that name none; None: the model's own"""
     glossary: Callable[[], Glossary] | None = None
     """reads what terms are called in all its outputs"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """options of the default decoder"""
 
 
 def languages_of(name: str) -> tuple[str, str] | None:
@@ -72,7 +74,7 @@ class ServedModel:
         self._leaving: list[Scheduler] = []
         self._making = threading.Lock()
         self._draining = self.stopped = False
-        decoder, _ = self.translator.decoder(spec.decoder)  # what cannot be served is refused now
+        decoder, _ = self.translator.decoder(spec.decoder, **spec.options)  # what cannot be served is refused now
         self.glossary = None if spec.glossary is None else self.translator.glossary(spec.glossary(), decoder)
         self.scheduler(None)
 
@@ -138,14 +140,17 @@ class ServedModel:
 
     def _made(self, name: str, prefixes: bool) -> Scheduler:
         settings, runner = self._settings, self.translator.runner
-        options: dict[str, Any] = {}
+        usual = name == self.decoders[0]
+        options = self.spec.options if usual else {}
+        watched = name
         if name == ALTERNATIVES:
             most = settings.max_alternatives + 1
-            options = {"width": max(4, most), "n_best": most}
+            name, options = "beam", {"width": max(4, most), "n_best": most}
         else:
             self.check_decoder(name)
         try:
-            decoder, limits = self.translator.batched_decoder("beam" if name == ALTERNATIVES else name, **options)
+            decoder, limits = self.translator.batched_decoder(name, **options)
+            alone, _ = self.translator.lone_decoder(self.spec.decoder if usual else name, **options)
             return Scheduler(
                 decoder,
                 limits,
@@ -155,8 +160,9 @@ class ServedModel:
                 settings.max_tokens,
                 grouped=not runner.shape_invariant,
                 turns=self.turns,
-                watcher=None if self._watch is None or prefixes else self._watch(self.spec.name, name),
+                watcher=None if self._watch is None or prefixes else self._watch(self.spec.name, watched),
                 never_next=self.translator.placer.never_next if prefixes else None,
+                alone=None if prefixes else alone,
             )
         except OptionError as error:
             raise BadRequestError(str(error)) from error
@@ -206,7 +212,7 @@ class Models:
         """By name; the first one where none is told."""
         found = self._open.get(name) if name is not None else next(iter(self._open.values()))
         if found is None:
-            raise BadRequestError(f"There is no model {name!r}; there are {', '.join(self._open)}.", status=404)
+            raise BadRequestError(f"There is no model {name!r}. Available: {', '.join(self._open)}.", status=404)
         return found
 
     def translating(self, source: str, target: str) -> ServedModel | None:

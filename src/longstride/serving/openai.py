@@ -20,7 +20,7 @@ from longstride.serving.generate import EVENTS, STREAMS, GenerateRequest, Name, 
 from longstride.serving.models import ServedModel
 from longstride.serving.service import Service
 from longstride.serving.state import state_of
-from longstride.serving.web import Texts, checked, fields, takes, while_connected
+from longstride.serving.web import checked, fields, takes, while_connected
 
 
 class StreamOptions(BaseModel):
@@ -33,7 +33,7 @@ class CompletionRequest(BaseModel):
     """POST /v1/completions; what decoders here have no use for (temperature, max_tokens) is read and left."""
 
     model: Name = Field(description="A model's name, or name:decoder")
-    prompt: Texts = Field(description="Source text, or a list of texts")
+    prompt: str | list[str] = Field(description="Source text, or a list of texts")
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: int = Field(default=1, ge=1, le=1)
@@ -131,6 +131,14 @@ async def completions(request: Request) -> Any:
         model=asked.model,
         choices=[Choice(text=one.text, index=index) for index, one in enumerate(found)],
         usage=Usage(prompt_tokens=before, completion_tokens=after, total_tokens=before + after),
+    )
+
+
+@router.post("/chat/completions", include_in_schema=False)
+async def chat() -> None:
+    """Say where to ask instead: these models translate, and hold no conversation."""
+    raise BadRequestError(
+        "There is no /v1/chat/completions: these models translate. POST the text as `prompt` to /v1/completions.", 404
     )
 
 

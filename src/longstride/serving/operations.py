@@ -18,12 +18,19 @@ async def health() -> dict[str, str]:
 
 @router.get("/ready", response_model=None, responses={503: {"description": "Not yet, or no longer"}})
 async def ready(request: Request) -> JSONResponse:
-    """200 when requests are taken; 503 while models are being made ready, and while the server drains."""
+    """200 when requests are taken; 503 while models are being made ready, and while the server drains.
+
+    `decoders` says for each decoder of a model which ones decode sentences that are alone and those side by side;
+    several where it is being tried which is faster.
+    """
     state = state_of(request)
     good = state.ready and not state.draining
-    models = {model.spec.name: list(model.schedulers) for model in state.service.models}
+    runs = {
+        model.spec.name: {name: one.runs for name, one in model.schedulers.items()} for model in state.service.models
+    }
+    models = {name: list(found) for name, found in runs.items()}
     word = "ready" if good else "draining" if state.draining else "starting"
-    return JSONResponse({"status": word, "models": models}, 200 if good else 503)
+    return JSONResponse({"status": word, "models": models, "decoders": runs}, 200 if good else 503)
 
 
 @router.get("/metrics", response_class=Response)

@@ -66,6 +66,10 @@ class Sentence:
     """which sentence of its request it is: random numbers belong to that"""
     prefix: Sequence[int] = ()
     """what its output begins with, for schedulers that take such"""
+    named: bool = False
+    """True if the request names the decoder"""
+    decoder: str = field(default="", init=False)
+    """name of the one that decodes it, once it is admitted"""
     came: float = field(default_factory=monotonic)
     admitted: float | None = None
     first: float | None = None
@@ -82,8 +86,8 @@ class Sentence:
 class Watcher(Protocol):
     """Counts what a scheduler does."""
 
-    def iteration(self, step: Step) -> None:
-        """All rows of a table have advanced."""
+    def iteration(self, step: Step, decoder: str) -> None:
+        """All rows of a decoder's table have advanced."""
 
     def finished(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
         """A sentence is done."""
@@ -107,13 +111,14 @@ class Scheduler:
         turns: AbstractContextManager[Any] | None = None,
         watcher: Watcher | None = None,
         never_next: Tensor | None = None,
+        alone: Decoder | None = None,
     ) -> None:
         """`longest`: the most tokens of a source; `rows`: sentences side by side; `most_tokens`: those of long sources
         side by side; `grouped`: sentences had better be admitted many at a time; `turns`: held while the device works,
         where others use it too; `never_next`: sentences have prefixes, behind which these ids [vocabulary] may not
-        stand."""
+        stand; `alone` decodes sentences that are by themselves."""
         self.limits, self.obeys, self.decoder = limits, decoder.obeys, decoder.name
-        self._lanes = Lanes(decoder, limits, rows, longest, most_tokens, never_next)
+        self._lanes = Lanes(decoder, limits, rows, longest, most_tokens, never_next, alone)
         self._most_waiting, self._grouped = most_waiting, grouped
         self._turns, self._watcher = turns or nullcontext(), watcher
         self._changed = threading.Condition()
@@ -137,6 +142,11 @@ class Scheduler:
     def live(self) -> int:
         """Sentences that are being decoded."""
         return self._lanes.live
+
+    @property
+    def runs(self) -> dict[str, list[str]]:
+        """Names of the decoders of sentences by themselves, and of others; several: which is faster is being tried."""
+        return self._lanes.runs
 
     @property
     def draining(self) -> bool:
@@ -253,7 +263,7 @@ class Scheduler:
                     continue
                 waiting = 1 + len(heap)
                 try:
-                    lane = self._lanes.lane_for(width, len(first[2].ids), waiting)  # opening one takes its time
+                    lane = self._lanes.lane_for(width, len(first[2].ids), waiting, first[2].named)  # takes its time
                 except Exception as error:  # no memory for one, say: whoever comes next is to be served all the same
                     self._failed([first[2]], error)
                     continue
@@ -295,7 +305,7 @@ class Scheduler:
         for sentence in lane.live.values():
             sentence.first = sentence.first or now
         if self._watcher is not None:
-            self._watcher.iteration(step)
+            self._watcher.iteration(step, lane.decoder)
         for ticket, sentence, hypotheses in finished:
             del lane.live[ticket]
             if self._watcher is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from longstride.serving.door import BODIES, Door, Protocol
+from longstride.serving.door import BODIES, HEAD, Door, Protocol
 from longstride.serving.listening import Listener
 from longstride.serving.settings import ServerSettings
 
@@ -55,11 +55,12 @@ class Server(uvicorn.Server):
                 # By name: other packages bring another loop and another parser, without the bounds that we set.
                 http=partial(Protocol, settings.body_timeout, door or Door(lambda: 1)),  # type: ignore[arg-type]
                 loop="asyncio",
+                ws="none",
                 lifespan="on",
                 limit_concurrency=_connections(settings.max_waiting + CONNECTIONS),
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=round(settings.drain_timeout) + ANSWERING,
-                h11_max_incomplete_event_size=64 << 10,
+                h11_max_incomplete_event_size=HEAD,
             )
         )
         self._reload, self._door, self._stop, self._overdue = reload, door, stop, overdue

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TypeVar
 
 from longstride.contract import Hypothesis, InputError, OptionError
 from longstride.contract.decoding import sentence_number
+from longstride.serving.apart import Apart
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
@@ -41,6 +42,8 @@ class Answer:
     source_tokens: int
     tokens: int
     alternatives: tuple[str, ...] = ()
+    decoders: tuple[str, ...] = ()
+    """names of the decoders that ran for the request"""
     missing: tuple[str, ...] = ()
     """terms of the glossary for which no place was found"""
 
@@ -64,13 +67,15 @@ class _Asked:
     decoder: str | None = None
     whole: bool = False
     glossary: Glossary | None = None
+    ran: dict[str, None] = field(default_factory=dict)
+    """names of the decoders that ran, once they have"""
 
 
 class Service:
     """Translates texts with the models of a server. Its methods belong to an event loop, which never waits."""
 
     def __init__(self, models: Models) -> None:
-        self.models, self.settings = models, models.settings
+        self.models, self.settings, self.apart = models, models.settings, Apart()
         self._placings = Placings()
 
     @property
@@ -109,6 +114,7 @@ class Service:
                 one.source_tokens,
                 one.tokens,
                 tuple(text for text in dict.fromkeys(other.alternatives) if text != one.text)[:alternatives],
+                one.decoders,
                 one.missing,
             )
             for one, other in zip(best, others, strict=True)
@@ -146,7 +152,7 @@ class Service:
                 for rank in range(ranks if asked.decoder == ALTERNATIVES else 0)
             ]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), missing))
+            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), tuple(asked.ran), missing))
         return answers
 
     async def pieces(
@@ -195,7 +201,7 @@ class Service:
             for part, row in enumerate(one.ids)
             if row is not None
         ]
-        outputs = iter(enumerate(await self._settled(model, decoder, ids, deadline, led, numbers)))
+        outputs = iter(enumerate(await self._settled(model, decoder, ids, deadline, led, numbers, asked.ran)))
         told = []
         for one in work:
             some = [next(outputs) for _ in one.full]
@@ -253,10 +259,11 @@ class Service:
         deadline: float,
         led: dict[int, Placing],
         numbers: Sequence[int] = (0,),
+        ran: dict[str, None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Outputs that lack a term come again, with a prefix that has it, until none does. `numbers` are those of the
-        sentences within their request."""
-        outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers)
+        sentences within their request; `ran` gets the names of the decoders."""
+        outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers, ran=ran)
         again = list(led)
         while again:
             async with _before(deadline):
@@ -277,13 +284,21 @@ class Service:
         deadline: float,
         prefixes: Sequence[Sequence[int]] = (),
         numbers: Sequence[int] | None = None,
+        ran: dict[str, None] | None = None,
     ) -> list[list[Hypothesis]]:
         if not ids:
             return []
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in ids]
         sentences = [
-            Sentence(row, deadline, partial(_tell, loop, partial(_settle, future)), number=number, prefix=prefix)
+            Sentence(
+                row,
+                deadline,
+                partial(_tell, loop, partial(_settle, future)),
+                number=number,
+                prefix=prefix,
+                named=decoder is not None,
+            )
             for number, row, future, prefix in zip(
                 range(len(ids)) if numbers is None else numbers, ids, futures, prefixes or [()] * len(ids), strict=True
             )
@@ -291,7 +306,10 @@ class Service:
         scheduler = await self._submitted(model, decoder, sentences, bool(prefixes))
         try:
             async with _before(deadline):
-                return await asyncio.gather(*futures)
+                found = await asyncio.gather(*futures)
+            if ran is not None:
+                ran.update(dict.fromkeys(one.decoder for one in sentences))
+            return found
         finally:
             if left := [one for one in sentences if not one.over]:
                 scheduler.cancel(left)
@@ -316,19 +334,20 @@ class Service:
         decoder: str | None = None,
         timeout: float | None = None,
         glossary: Glossary | None = None,
+        ran: dict[str, None] | None = None,
     ) -> AsyncGenerator[tuple[Progress | None, list[Hypothesis]], None]:
         """What each iteration did to one text, which is translated as one sentence; at the end, its outputs. Of one
-        with a glossary's terms these alone: an output that lacks a term comes again."""
+        with a glossary's terms these alone: an output that lacks a term comes again. `ran` gets the decoder's name."""
         self.check([text])
         deadline = self._deadline(timeout)
         [ids] = model.translator.encode([text], warn=lambda message: None)
         if led := await self._led(model, decoder, [text], [ids], glossary):
-            [found] = await self._settled(model, decoder, [ids], deadline, led)
+            [found] = await self._settled(model, decoder, [ids], deadline, led, ran=ran)
             yield None, found
             return
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
-        sentence = Sentence(ids, deadline, tell, watch=tell)
+        sentence = Sentence(ids, deadline, tell, watch=tell, named=decoder is not None)
         scheduler = await self._submitted(model, decoder, [sentence])
         try:
             while True:
@@ -337,6 +356,8 @@ class Service:
                 if isinstance(told, ServingError):
                     raise told
                 if isinstance(told, list):
+                    if ran is not None:
+                        ran[sentence.decoder] = None
                     yield None, told
                     return
                 yield told, []
@@ -353,7 +374,7 @@ class Service:
             longest = min(SHORT, model.translator.longest) - 1
             first = [*(ids[:-1] * longest)[:longest], ids[-1]] if model.translator.runner.records else ids
             most = 2 * self.settings.rows
-            for number in (1, 2, 5, most, most):
+            for number in (1, 1, 1, 1, 2, 5, most, most):  # by itself so often as there may be ways to
                 (await self.scheduler(model, None)).forget_times()
                 some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
                 await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)

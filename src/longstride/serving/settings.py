@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from longstride.contract import option
 from longstride.contract.options import Options
 
-MOST_TERMS = 100_000
-
 
 @dataclass(frozen=True)
 class ServerSettings(Options):
@@ -22,9 +20,7 @@ class ServerSettings(Options):
     timeout: float = option(30.0, "Seconds within which a request is answered, or fails.", least=0.001, most=86400)
     max_texts: int = option(256, "Texts in one request.", least=1, most=10**6)
     max_characters: int = option(50_000, "Characters in all texts of one request.", least=1, most=10**8)
-    max_terms: int = option(
-        1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=MOST_TERMS
-    )
+    max_terms: int = option(1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=10**6)
     max_term: int = option(200, "Characters of a term in the glossary of one request.", least=1, most=1000)
     max_body: int = option(4 << 20, "Bytes of a request's body.", least=1024, most=1 << 32)
     max_decoders: int = option(
@@ -44,3 +40,4 @@ class ServerSettings(Options):
     body_timeout: float = option(10.0, "Seconds within which a request must have arrived.", least=0.001, most=86400)
     drain_timeout: float = option(30.0, "Seconds that open requests get when the server stops.", least=0, most=86400)
     file_seconds: float = option(1800.0, "Seconds that translated files can be fetched.", least=1, most=10**7)
+    query_keys: bool = option(False, "Whether a request may name its API key in its address, which proxies log.")

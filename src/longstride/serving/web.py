@@ -10,17 +10,20 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import UploadFile
 
 from longstride.contract import InputError, OptionError
 from longstride.contract.options import shown
 from longstride.contract.suggestions import meant
-from longstride.serving.errors import BadRequestError, CancelledError, ServingError
-from longstride.serving.settings import MOST_TERMS, ServerSettings
+from longstride.serving.errors import BadRequestError, CancelledError, DeadlineError, ServingError
+from longstride.serving.settings import ServerSettings
+from longstride.serving.state import state_of
 from longstride.text.glossary import Glossary
 from longstride.text.tokenizer import refuse_surrogates
 
+MOST_VALUES = 10_000
+"""Values of lists and objects in a request, where the server's limits need no more."""
 R = TypeVar("R")
 M = TypeVar("M", bound=BaseModel)
 
@@ -82,40 +85,42 @@ async def fields(request: Request) -> dict[str, Any]:
             raise BadRequestError("Invalid request: the form cannot be read") from error
         return found
     body = await request.body()
+    state = state_of(request)
+    settings = state.service.settings
     if not body.strip():
+        if "api_key" in request.query_params and state.keys.required and not settings.query_keys:
+            raise BadRequestError(
+                "Invalid request: expected the API key in the body or a header (Authorization: Bearer KEY), "
+                "found it in the address, which proxies write to their logs"
+            )
         return dict(request.query_params)
+    most = max(MOST_VALUES, 4 * (settings.max_texts + settings.max_terms))
+    _check_number(body.count(b","), most + settings.max_characters)
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadRequestError("Invalid request: the body is no JSON") from error
     if not isinstance(content, dict):
         raise BadRequestError(f"Invalid request: expected a JSON object, found {type(content).__name__}")
+    waiting: list[Any] = [content]
+    number = 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list | dict):
+            number += len(value)
+            _check_number(number, most)
+            waiting += value.values() if isinstance(value, dict) else value
     return content
 
 
-def _texts(given: Any) -> Any:
-    """Refuse the first of a list that is no text: to tell of a million of them would take half a minute."""
-    for number, one in enumerate(given if isinstance(given, list) else ()):
-        if not isinstance(one, str):
-            raise ValueError(f"Input {number} should be a text, found {shown(one)}")
-    return given
+def _check_number(values: int, most: int) -> None:
+    """Refuse too many, which take long to be parsed, and of each of which pydantic would write an error."""
+    if values > most:
+        raise BadRequestError(f"Invalid request: the body has more than {most} values")
 
 
-def _terms(given: Any) -> Any:
-    if isinstance(given, dict | list) and len(given) > MOST_TERMS:
-        raise ValueError(f"Input should have at most {MOST_TERMS} terms, found {len(given)}")
-    if isinstance(given, dict):
-        _texts([target for target in given.values() if target is not None])
-    for one in given if isinstance(given, list) else ():
-        _texts(one[:3] if isinstance(one, list) else [one])
-    return given
-
-
-Texts = Annotated[str | list[str], BeforeValidator(_texts)]
-"""A text or several."""
 GlossaryField = Annotated[
     dict[str, str | None] | list[str | list[str]] | str | None,
-    BeforeValidator(_terms),
     Field(
         description="What terms have to be called: an object of terms and translations (null: kept), a list of terms "
         "that are kept, or lines of a term, a tab and its translation"
@@ -185,19 +190,20 @@ def _inlined(schema: dict[str, Any]) -> Any:
 def described(error: Any) -> str:
     """One complaint of pydantic's in words: ``source: Input should be a valid string``."""
     where = ".".join(str(part) for part in error["loc"] if part != "body")
-    told = str(error["msg"]).removeprefix("Value error, ")
-    return f"{where}: {told}" if where else told
+    return f"{where}: {error['msg']}" if where else str(error["msg"])
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, R]) -> R:
-    """The result of some work, which is given up when the client goes away."""
+async def while_connected(request: Request, work: Coroutine[Any, Any, R], seconds: float | None = None) -> R:
+    """Return the result of some work; cancel it when the client leaves, or after this number of seconds."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_gone(request))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise CancelledError("The client has gone.")
+        if leaving.done():
+            raise CancelledError("The client has gone.")
+        raise DeadlineError("The time for this request was over before it was done.")
     finally:
         for task in (working, leaving):
             task.cancel()

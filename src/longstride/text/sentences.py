@@ -1,7 +1,8 @@
 """Long texts in pieces that a model can read: sentences, and the white space around them, which is kept.
 
 Joined again, the pieces are the text, character by character. A word that is no word of any language (a file in base64,
-a million times the same letter) stands between sentences, as white space does: it is kept, and nobody translates it.
+a million times the same letter) stands between sentences, as white space does: it is kept, and nobody translates it. So
+is a line or sentence without a letter or digit.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Piece:
     def holding(self, text: str) -> str:
         """Another text in its place."""
         return self.before + text + self.after
+
+
+def has_words(text: str) -> bool:
+    """Return whether the text has a letter or digit; without one it is not translated."""
+    return any(map(str.isalnum, text))
 
 
 def split(text: str, fits: Callable[[str], bool] = lambda line: False) -> list[Piece]:
@@ -100,7 +106,7 @@ def _parts(piece: Piece, fits: Callable[[str], bool]) -> list[Piece]:
     parts = []
     for part in cut(piece.text, fits):
         text = part.rstrip()
-        no_word = len(text) > LONGEST_WORD and not fits(text)
+        no_word = not has_words(text) or (len(text) > LONGEST_WORD and not fits(text))
         parts.append(Piece(part, "", "") if no_word else Piece("", text, part[len(text) :]))
     parts[0] = replace(parts[0], before=piece.before + parts[0].before)
     parts[-1] = replace(parts[-1], after=parts[-1].after + piece.after)

@@ -32,6 +32,7 @@ from longstride.training.metrics import (
 )
 from longstride.training.naming import freeze, load_weights, named_state
 from longstride.training.options import TrainingOptions
+from longstride.training.pace import Pace
 from longstride.training.prefetch import Group, Prefetch, groups
 from longstride.training.progress import (
     Clock,
@@ -103,7 +104,9 @@ class Trainer:
         validators: Sequence[Validator] = (),
         reporter: Reporter | None = None,
         team: Team | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        """`pace` says how many updates there are, in the place of the options, and may change while they are made."""
         self._team = team or alone(torch.device(device))
         self._device = self._team.device
         self._model = model.to(self._device).train()
@@ -120,6 +123,7 @@ class Trainer:
         self._total = count_updates(options, data, self._team.world)
         check_average(options, data, self._team.world, self._total)
         self._schedule = options.schedule.for_run(self._total)
+        self._pace = pace
         self._progress = Progress()
         self._made = 0
         self._saved = -1
@@ -127,7 +131,7 @@ class Trainer:
     @property
     def total_steps(self) -> int:
         """Updates of the whole run."""
-        return self._total
+        return self._pace.updates(self._progress.step) if self._pace else self._total
 
     def run(self, resume: bool = False) -> Result:
         """Train to the end, or until asked to stop. With `resume`, go on from the newest checkpoint if there is one."""
@@ -171,10 +175,13 @@ class Trainer:
         reason = self._over()
         while reason is None:
             group = stream.next()
-            rate = self._schedule.rate(progress.step + 1)
+            step = progress.step + 1
+            rate = self._schedule.rate(self._pace.place(step) if self._pace else step)
             self._updater.apply(group, rate)
             progress.advance(group)
             self._made += 1
+            if self._pace:
+                self._pace.look(progress.step, progress.seconds + self._clock.working)
             last = self._at_end()
             if progress.step % options.log_every == 0 or last:
                 self._log(rate)
@@ -231,7 +238,7 @@ class Trainer:
 
     def _at_end(self) -> bool:
         progress, options = self._progress, self._options
-        return progress.step >= self._total or bool(options.epochs and progress.epoch >= options.epochs)
+        return progress.step >= self.total_steps or bool(options.epochs and progress.epoch >= options.epochs)
 
     def _over(self) -> Reason | None:
         if self._at_end():
@@ -265,7 +272,7 @@ class Trainer:
         figures = per_token(totals)
         record = TrainingRecord(
             step=progress.step,
-            total_steps=self._total,
+            total_steps=self.total_steps,
             epoch=progress.epoch,
             loss=figures.pop("loss"),
             figures=figures,
@@ -275,7 +282,7 @@ class Trainer:
             bad_updates=int(bad),
             tokens_per_second=(tokens - self._logged_tokens) / spent,
             elapsed=progress.seconds + self._clock.elapsed,
-            remaining=spent / made * max(0, self._total - progress.step),
+            remaining=spent / made * max(0, self.total_steps - progress.step),
         )
         self._logged_at, self._logged_tokens, self._logged_made, progress.tokens = now, tokens, self._made, tokens
         updater.window.restore({})

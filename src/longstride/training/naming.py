@@ -38,7 +38,7 @@ def matching(patterns: Sequence[str], names: Iterable[str], option: str) -> set[
         else:
             hits = {name for name in names if fnmatchcase(name, pattern)}
         if not hits:
-            raise OptionError(f"{option}: {pattern!r} matches no parameter; there are {_some(names)}.")
+            raise OptionError(f"{option}: {pattern!r} matches no parameter. Available: {_some(names)}.")
         found |= hits
     return found
 
@@ -81,7 +81,7 @@ def warm_start(model: nn.Module, state: Mapping[str, Tensor], allow_missing: Seq
         elif name in allowed:
             missing.append(name)
         elif given is None:
-            raise ModelFolderError(f"warm start expects weights for {name!r}; there are {_some(list(state))}.")
+            raise ModelFolderError(f"warm start expects weights for {name!r}. Available: {_some(list(state))}.")
         else:
             raise ModelFolderError(
                 f"warm start expects shape {list(tensor.shape)} for {name!r}, found {list(given.shape)}."

@@ -37,8 +37,8 @@ class Schedule(Options):
         """The same schedule, ending with a run of `steps` updates unless it names its own end."""
         return self if self.total_steps else replace(self, total_steps=steps)
 
-    def rate(self, step: int) -> float:
-        """The learning rate of update number `step` (1 is the first)."""
+    def rate(self, step: float) -> float:
+        """The learning rate of update number `step` (1 is the first; there may be places between two)."""
         if self.kind == "noam":
             height = self.scale / math.sqrt(self.width)
             if step <= self.warmup:

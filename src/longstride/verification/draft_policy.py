@@ -79,6 +79,11 @@ class DraftPolicy:
         reached = [(least, length) for least, length in self.lengths if least <= rows]
         return reached[-1][1] if reached and reached[-1][0] in self.trees else 0
 
+    @property
+    def longest_chain(self) -> int:
+        """Return the tokens of its longest chain."""
+        return max((length for rows, length in self.lengths if rows not in self.trees), default=0)
+
     def reaches(self, rows: int) -> bool:
         """Whether it says anything of so few rows."""
         return any(least <= rows for least, _ in self.lengths)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,7 +26,7 @@ from longstride.nn import programs
 from longstride.nn.transformer import Transformer
 from longstride.verification.acceptance import OF_DRAFTS, OF_SAMPLING, SamplingOptions
 from longstride.verification.batch_state import BatchState
-from longstride.verification.draft_policy import DraftPolicy, LengthFile, best_of, candidates, timed
+from longstride.verification.draft_policy import TIMES, DraftPolicy, LengthFile, best_of, candidates, timed
 from longstride.verification.drafting import Drafter, NoDraft
 from longstride.verification.sampling import streams_of
 from longstride.verification.step import Acceptance, StepResult
@@ -66,6 +66,8 @@ class DecodePlan:
         kind = (f"{runner.name} {runner.precision}", drafter.block)
         self.idle = _IDLE.setdefault(model, {}).setdefault(kind, Counter())
         """by shape, rows that took part in iterations for nothing while tables drained (:mod:`..draining`)"""
+        self.insists = False
+        """drafts are what was asked for, whether they pay or not"""
 
     def start(
         self, capacity: int, longest_source: int, policy: DraftPolicy | None = None, refilled: bool = False
@@ -80,7 +82,12 @@ class DecodePlan:
         if most is not None and not self.acceptance.reads_draft:
             # With more slots other kernels make the numbers, and what is nearly a tie may fall otherwise than in
             # greedy search (trees of 15 for 128 rows, fp16: 4 to 21 outputs of 993 to 2,000).
-            block = min(block, max(0, most // self.runner.round_up(rows) - 1))
+            asked, block = block, min(block, max(0, most // self.runner.round_up(rows) - 1))
+            if block < asked and self.insists:
+                self.runner.tell_once(
+                    f"{asked} drafted tokens were asked for; with {rows} rows {block} are drafted, since numbers of "
+                    f"more than {most:,} slots are computed otherwise and outputs might not be greedy's."
+                )
         return self if block or not self.drafter.block else self.undrafted, block
 
     @cached_property
@@ -279,7 +286,7 @@ class VerificationSession(PooledSession[BatchState]):
     def _watch_drafts(self) -> None:
         from longstride.verification.draining import WASTED, WORTH, Gains
 
-        if not self._block or self.plan.acceptance.reads_draft:
+        if not self._block or self.plan.acceptance.reads_draft or self.plan.insists:
             return
         if self._gains is None:
             self._gains = Gains()
@@ -346,6 +353,8 @@ class VerifyingDecoder(Signed[Options]):
     obeys = HARD_LIMITS
     _asked: SamplingOptions | None = None
     """The options as they were given, where whichever way of drafting is taken outputs may be the same."""
+    insists = False
+    """Options of a call say how much is drafted: nothing that is stored, measured or usual says otherwise."""
 
     def __init__(self, model: Transformer, runner: Runner, options: Options, block: int = 0) -> None:
         super().__init__(runner, options)
@@ -353,31 +362,40 @@ class VerifyingDecoder(Signed[Options]):
         self._plans = PlanCache()
         # With the model: decoders are made anew, what was measured of them stays.
         self._measured = _MEASURED.setdefault(model, {}).setdefault(self._timed_as, {})
+        self._met = Counter[tuple[Limits, int]]()  # sentences, by rows, while nothing is measured
         self._file: LengthFile | None = None
         self._growing: dict[int, VerifyingDecoder[Options]] = {}
         self._given: DraftPolicy | None = getattr(options, "lengths", None)
         if self._given is not None and self._given.trees and not hasattr(options, "tree"):
             raise OptionError(f"lengths expects chains for {self.name}, which drafts no trees, found {self._given}.")
+        if self._given is not None and self._given.longest_chain > block:
+            raise OptionError(f"lengths expects chains of at most {block} tokens for {self.name}, found {self._given}.")
 
     def with_options(self, options: Options) -> VerifyingDecoder[Options]:
         """The same decoder with other options, where it has any of drafting."""
         raise NotImplementedError(f"{self.name} always drafts the same way.")
+
+    def changed(self, **changes: Any) -> VerifyingDecoder[Options]:
+        """The same decoder with some options changed."""
+        made = self.with_options(replace(self.options, **changes))  # type: ignore[type-var]
+        made.insists = self.insists
+        return made
 
     def without_slow_drafts(self, unsaid: Collection[str] = ()) -> VerifyingDecoder[Options]:
         """The same decoder, whose outputs are the same, with drafts only where they usually pay on this device; itself
         where options say how long drafts are, unless nobody said so (`unsaid`: a folder's defaults), or outputs
         depend on them."""
         usual, asked = DraftPolicy.usual(self._runner.device.type), self._asked
-        if usual is None or asked is None:
+        if usual is None or asked is None or self.insists:
             return self
         nothing = {name: getattr(type(asked), name) for name in unsaid if name in OF_DRAFTS and hasattr(asked, name)}
         if not replace(asked, **nothing).leave_drafts_open:
             return self
-        return self.with_options(replace(self.options, lengths=usual))  # type: ignore[type-var]
+        return self.changed(lengths=usual)
 
     def with_shorter_drafts(self) -> VerifyingDecoder[Options]:
         """The same decoder with drafts half as long."""
-        return self.with_options(replace(self.options, lengths=DraftPolicy(((1, max(1, self._block // 2)),))))  # type: ignore[type-var]
+        return self.changed(lengths=DraftPolicy(((1, max(1, self._block // 2)),)))
 
     @property
     def signature(self) -> str:
@@ -411,14 +429,19 @@ class VerifyingDecoder(Signed[Options]):
 
     def _drafting(self, limits: Limits, capacity: int, rows: int) -> tuple[DecodePlan, int]:
         """For so many rows of a session that began with others; what was measured says nothing of fewer."""
-        measured = self._known(limits)
+        measured = self._known(limits) if self._given is None else None
         policy = measured or self._given
         rows = rows if measured is None or measured.reaches(rows) else capacity
         if policy is not None and (nodes := policy.nodes(rows)):
             if nodes not in self._growing:
-                self._growing[nodes] = self.with_options(replace(self.options, tree=nodes, lengths=None))  # type: ignore[type-var]
+                self._growing[nodes] = self.changed(tree=nodes, lengths=None)
             return self._growing[nodes]._drafting(limits, capacity, rows)
-        return self._plans.of(limits, self.plan).drafting(policy, rows)
+        return self._plans.of(limits, self._planned).drafting(policy, rows)
+
+    def _planned(self, limits: Limits) -> DecodePlan:
+        plan = self.plan(limits)
+        plan.insists = self.insists
+        return plan
 
     def need(self, limits: Limits, longest_source: int) -> Need:
         """By the block and the sentences."""
@@ -427,15 +450,19 @@ class VerifyingDecoder(Signed[Options]):
         return need(self._model, self._runner, limits, longest_source, *by)
 
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
-        """With `adaptive`, how long drafts are is measured first, once for so many rows."""
-        if getattr(self.options, "adaptive", False):
+        """With `adaptive`, how long drafts are is measured first, once for so many rows that are worth it."""
+        if getattr(self.options, "adaptive", False) and self._given is None:
             self._measure(source, limits, rows)
         return self
 
     def _measure(self, source: Source, limits: Limits, rows: int) -> None:
-        """Time a batch of these sentences with drafts of several lengths and with none."""
-        known = self._known(limits) or DraftPolicy()
-        if known.knows(rows):
+        """Time a batch of these sentences with drafts of several lengths and with none, once as many were to decode."""
+        known, lengths = self._known(limits) or DraftPolicy(), candidates(self._block)
+        self._met[limits, rows] += source.rows
+        worth = self._met[limits, rows] >= rows * len(lengths) * (
+            1 + TIMES
+        )  # no run measures for longer than it decodes
+        if known.knows(rows) or not (worth or self._plans.of(limits, self._planned).acceptance.reads_draft):
             return
         sample = source.slice(0, rows)
 
@@ -445,7 +472,7 @@ class VerifyingDecoder(Signed[Options]):
 
         best: int | None = None
         try:
-            best = best_of(timed(candidates(self._block), run))
+            best = best_of(timed(lengths, run))
         finally:  # a trial that was interrupted says nothing
             self._measured[limits] = known if best is None else known.with_length(rows, best)
         if self._file is not None:

@@ -8,6 +8,7 @@ alone, and a slot in a step of its own. The conformance suite and
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from longstride import ops
 from longstride.ops import BlockCausal, Causal, LocalCausal, TreeCausal, TreeRule
+from longstride.ops.cuda.passed_tests import remembered
 from longstride.ops.cuda.table import MANY_SLOTS, NAMES, inference_table
 from longstride.ops.kernels import WAITED, KernelTable, kernels_of, why_not_here
 
@@ -304,12 +306,31 @@ def _double_all(value: Any) -> Any:
 
 @cache
 def unsupported_reason(device: torch.device, dtype: torch.dtype) -> str:
-    """What keeps kernels from being used here, in a few words; empty where a step by them is what it should be."""
-    return why_not_here(device, dtype, partial(_checked, device, dtype))
+    """Return why kernels cannot be used here, in a few words; an empty string if a step by them is right."""
+    return why_not_here(device, dtype, partial(remembered, "values", device, dtype, partial(_checked, device, dtype)))
+
+
+def compile_side_by_side(device: torch.device, dtype: torch.dtype) -> None:
+    """Compile the kernels of all chains in threads: Triton's passes and the assembler run outside of Python's lock.
+
+    Results are thrown away, and so are errors: the tests that follow meet them again, one at a time.
+    """
+
+    def run(step: int, overlap: int) -> None:
+        table = inference_table(dtype, tuple(NAMES), overlap=overlap)
+        with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream(device)), kernels_of(table):  # type: ignore[no-untyped-call]
+            chain = Chain(random_of(device, dtype), step, layers=1)
+            chain.run(chain.inputs(0))
+
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(run, step, overlap) for step in (1, 9) for overlap in (0, WAITED)]:
+            future.exception()
+    torch.cuda.synchronize(device)
 
 
 @torch.inference_mode()
 def _checked(device: torch.device, dtype: torch.dtype) -> str:
+    compile_side_by_side(device, dtype)
     table, worst = inference_table(dtype, device=device.type), 0.0
     for step in (1, 9):
         chain = Chain(random_of(device, dtype), step, layers=1)
@@ -326,7 +347,8 @@ def overlap_unsupported_reason(device: torch.device, dtype: torch.dtype, turns: 
     Captured chains, each turn with other inputs, so that what is read too early is another turn's and shows. Races show
     rarely: the conformance suite takes many turns.
     """
-    return why_not_here(device, dtype, partial(_overlapped, device, dtype, turns))
+    test = partial(_overlapped, device, dtype, turns)
+    return why_not_here(device, dtype, partial(remembered, f"overlap in {turns} turns", device, dtype, test))
 
 
 @torch.inference_mode()

@@ -76,6 +76,10 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
         super().__init__(model, runner, options, options.k)
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
+    def with_options(self, options: CopyVerifyOptions) -> CopyVerify:
+        """The same model, drafting another way."""
+        return CopyVerify(self._model, self._runner, options)
+
     def plan(self, limits: Limits) -> DecodePlan:
         """The source is the draft."""
         o = self.options
@@ -84,7 +88,7 @@ class CopyVerify(VerifyingDecoder[CopyVerifyOptions]):
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
         """With `whole`, drafts are as long as the longest source."""
         if self.options.whole:
-            return CopyVerify(self._model, self._runner, self.options.drafting_all(source))
+            return self.changed(**vars(self.options.drafting_all(source)))
         return super().suited(source, limits, rows)
 
 
@@ -106,6 +110,10 @@ class TextVerify(VerifyingDecoder[TextVerifyOptions]):
         super().__init__(model, runner, options, options.k)
         self._acceptance = Acceptance(options.accept, options.min_block, options.sampling)
 
+    def with_options(self, options: TextVerifyOptions) -> TextVerify:
+        """The same model, drafting another way."""
+        return TextVerify(self._model, self._runner, options)
+
     def plan(self, limits: Limits) -> DecodePlan:
         """The text is the draft."""
         o = self.options
@@ -115,8 +123,7 @@ class TextVerify(VerifyingDecoder[TextVerifyOptions]):
     def suited(self, source: Source, limits: Limits, rows: int) -> Decoder:
         """Without a draft in any of them, no step has room for one."""
         if source.drafts is None and self.options.lengths != UNDRAFTED:
-            options = replace(self.options, lengths=UNDRAFTED, adaptive=False, whole=False)
-            return TextVerify(self._model, self._runner, options)
+            return self.changed(lengths=UNDRAFTED, adaptive=False, whole=False)
         if self.options.whole and source.drafts is not None:
-            return TextVerify(self._model, self._runner, self.options.drafting_all(source.drafts))
+            return self.changed(**vars(self.options.drafting_all(source.drafts)))
         return super().suited(source, limits, rows)

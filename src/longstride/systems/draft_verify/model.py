@@ -285,9 +285,10 @@ class Drafter(nn.Module):
         upto = F.pad(upto, (0, spare), value=1)
         sees_token = (torch.arange(len(of), device=tokens.device) < upto[..., None]) & of_token
         mask = (sees_token | ((of[:, None] == of) & ~of_token))[:, None]
-        memory_mask = None if visible is None else visible[:, None, None, :]
+        # A mask even where nothing is padded: layers that are compiled are compiled for half as many kinds of batches.
+        real = torch.ones_like(source, dtype=torch.bool) if visible is None else visible
         for number, layer in enumerate(self.decoder.layers):
-            x = layer(self._place(x, place, number), memory, mask, memory_mask, False)
+            x = layer(self._place(x, place, number), memory, mask, real[:, None, None, :], False)
         return self.decoder.norm(x)[:, length : length + blocks * block]  # type: ignore[no-any-return]
 
     def _sight(self, queries: Tensor, keys: Tensor, prefix: Tensor, block: int) -> Tensor:
