@@ -3,15 +3,19 @@ changes nothing; outputs that have their terms are those without a glossary."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partialmethod
 from typing import Any
 
 import pytest
 import torch
 
 import longstride
-from longstride.contract import OptionError
-from longstride.terminology import TermPlacer
+from longstride import terminology
+from longstride.contract import Batch, OptionError, Prefixes, Source
+from longstride.terminology import PLACES, Place, Placing, TermPlacer, Work
 from longstride.text.glossary import Glossary
 from longstride.translator import Translator
 
@@ -73,7 +77,10 @@ def test_a_text_of_several_lines_and_a_trace(translator: Translator, greedy: lis
 
 def test_there_may_be_no_room(translator: Translator) -> None:
     """Limits come first: what would not fit is left out."""
-    found = translator.translate(LINES[0], "greedy", glossary=GLOSSARY, max_length=1)
+    with pytest.warns(
+        UserWarning, match=r"^line 1 lacks terms of the glossary, for which no place was found: 'Kammer'.$"
+    ):
+        found = translator.translate(LINES[0], "greedy", glossary=GLOSSARY, max_length=1)
     assert len(translator.target_tokenizer.encode(found)) <= 1
 
 
@@ -92,26 +99,115 @@ def test_what_cannot_be_written_is_refused(translator: Translator) -> None:
         translator.translate(LINES, glossary={"cat": "a\u2581b"})
 
 
+class AllPlaces(TermPlacer):
+    """Asks about every place, each as a row of its own."""
+
+    def _best(
+        self, source: list[int], tokens: list[int], every: Sequence[Sequence[Place]], work: Work
+    ) -> list[tuple[Place, float]]:
+        found = []
+        for places in every:
+            read, rows = Source.of([source]), Source.of([[*tokens[: place.at], *place.ids] for place in places])
+            batch = Batch(read.ids, rows.ids, read.lengths, rows.lengths, torch.arange(len(places)))
+            shares = self._likelihood.log_probabilities(batch)
+            scores = [float(row[place.at :].sum()) for row, place in zip(shares, places, strict=True)]
+            best = scores.index(max(scores))
+            work.asked += len(places)
+            found.append((places[best], scores[best]))
+        return found
+
+
 def test_the_likeliest_place_is_found_without_asking_about_all(translator: Translator) -> None:
     """As by asking about every place: what a first token says bounds what a term may be."""
-    placer, likelihood = translator.placer, translator.likelihood("greedy")
+    likelihood = translator.likelihood("greedy")
     assert likelihood is not None
-    asked = list[int]()
-
-    def counted(*given: torch.Tensor) -> torch.Tensor:
-        asked.append(len(given[2]))
-        return likelihood.score(*given)
-
-    quick = replace(likelihood, score=counted)
-    slow = replace(likelihood, score=counted, offer=None)
     rows = []
-    for known in (quick, slow):
-        made = TermPlacer(placer._encode, translator.target_tokenizer, known)
-        found = []
+    for kind in (TermPlacer, AllPlaces):
+        made = kind(translator.placer._encode, translator.target_tokenizer, likelihood)
+        found, work = [], Work()
         for line, free in zip(LINES, translator.translate(LINES, "greedy"), strict=True):
             if (terms := Glossary.of(GLOSSARY).terms(line)) is not None:
-                found += [made.next_place(terms, list(free.tokens[:most]), 0, 100) for most in (99, 5)]
-        rows.append((found, sum(asked)))
-        asked.clear()
+                found += [made.next_place(terms, list(free.tokens[:most]), 0, 100, work) for most in (99, 5)]
+        rows.append((found, work.asked))
     assert rows[0][0] == rows[1][0]
     assert rows[0][1] < rows[1][1]
+
+
+def placed(translator: Translator, line: str, glossary: dict[str, str]) -> tuple[str, Placing]:
+    """An output that holds terms, and how it came about."""
+    [ids] = translator.encode([line])
+    decoder, limits = translator.decoder("greedy")
+    placing = translator.placing(Glossary.of(glossary), {0: line}, [ids], limits)[0]
+    [free] = decoder.decode(Source.of([ids]), limits).tokens
+    while (prefix := placing(free)) is not None:
+        source = replace(Source.of([ids]), prefixes=Prefixes.of([prefix], translator.placer.never_next))
+        [free] = decoder.decode(source, limits).tokens
+    return translator.text([free])[0], placing
+
+
+def test_the_work_of_a_line_goes_up_with_its_terms_and_not_with_their_square(translator: Translator) -> None:
+    """30 terms in 30 words once took minutes, in which a server answered nobody."""
+    asked = {}
+    for number in (6, 18):
+        line = " ".join(f"t{place}" for place in range(number))
+        [ids] = translator.encode([line])
+        decoder, limits = translator.decoder("greedy")
+        glossary = Glossary.of({f"t{place}": f"x{place}" for place in range(number)})
+        placing, rounds = translator.placing(glossary, {0: line}, [ids], limits)[0], 0
+        [free] = decoder.decode(Source.of([ids]), limits).tokens
+        prefix, tokens = list[int](), free
+        while (found := placing(tokens)) is not None:  # as if the model wrote behind a prefix what it wrote before
+            prefix, tokens, rounds = (
+                found,
+                [*found, *free[len(prefix) :]][: limits.longest_output(len(ids))],
+                rounds + 1,
+            )
+        assert rounds <= number
+        assert placing.work.calls <= 8 * (rounds + 1)
+        asked[number] = placing.work.asked
+    assert 0 < asked[18] <= min(PLACES, 9 * asked[6])
+
+
+def test_what_is_beyond_the_bounds_is_told(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminology, "TERMS", 1)
+    told = list[str]()
+    glossary = {"committee": "Gremium", "Council": "Kammer", "budget": "Etat"}
+    [found] = translator.translate([LINES[3]], "greedy", glossary=glossary, warn=told.append, first_line=7)
+    assert "Gremium" in found.text
+    assert "Kammer" not in found.text
+    assert told == ["line 7 lacks terms of the glossary, for which no place was found: 'Kammer', 'Etat'."]
+
+
+def test_where_no_more_places_may_be_asked_about_first_tokens_decide(
+    translator: Translator, greedy: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most in (0, 3):
+        monkeypatch.setattr(Work, "__init__", partialmethod(Work.__init__, most))
+        text, placing = placed(translator, LINES[3], GLOSSARY)  # type: ignore[arg-type]
+        assert placing.work.asked <= most
+        assert placing.missing == []
+        assert "Gremium" in text
+        assert "Kammer" in text
+
+
+def test_a_search_stops_where_its_turn_is_refused(translator: Translator) -> None:
+    class StoppedError(Exception):
+        pass
+
+    calls = 0
+
+    def turn() -> AbstractContextManager[None]:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise StoppedError
+        return nullcontext()
+
+    line = " ".join(f"t{place}" for place in range(30))
+    [ids] = translator.encode([line])
+    decoder, limits = translator.decoder("greedy")
+    glossary = Glossary.of({f"t{place}": f"x{place}" for place in range(30)})
+    placing = translator.placing(glossary, {0: line}, [ids], limits)[0]
+    with pytest.raises(StoppedError):
+        placing(decoder.decode(Source.of([ids]), limits).tokens[0], turn)
+    assert placing.work.calls == 3

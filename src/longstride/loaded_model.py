@@ -5,7 +5,7 @@ Knows its tokenizers' vocabularies and no text; that is the translator's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -117,6 +117,15 @@ class LoadedModel:
                 self._made.clear()
             self._made[key] = found  # never read again here: another thread may have cleared it
         return found
+
+    def release(self, keep: Collection[str]) -> None:
+        """Give back decoders that are not among these, parts that only they have, and what a runtime made of them; the
+        usual decoder stays, with drafts for a sentence by itself."""
+        usual, _ = self.decoder()
+        keep = {*keep, usual.name, *([DRAFTED] if self._drafts_by_itself(usual) else [])}
+        self._made = {key: made for key, made in list(self._made.items()) if made[0].name in {*keep, Fastest.name}}
+        used = {part for name in keep for part in self._decoder_config(name).parts.values()}
+        self.runner.forget([self._parts.pop(name) for name in list(self._parts) if name not in used])
 
     def _make(self, name: str | None, options: Mapping[str, Any]) -> tuple[Decoder, Limits]:
         name = name or self._default

@@ -51,6 +51,8 @@ BY_TEXT = "text-verify"
 """The decoder that drafts by given texts."""
 MANY = 64
 """Outputs that are made into text at once."""
+NAMED = 5
+"""Terms that a warning names."""
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
@@ -291,6 +293,12 @@ class Translator(LoadedModel):
             # Outputs that lack a term come again, with a prefix that has it.
             led = [index for some in apart for index in some if index in placing]
             prefixes = {index: found for index in led if (found := placing[index](done[index].tokens))}
+            for index in led:
+                if index not in prefixes and (lacks := placing[index].missing):
+                    told = ", ".join(map(shown, lacks[:NAMED])) + (" and others" if len(lacks) > NAMED else "")
+                    (warn or partial(warnings.warn, stacklevel=2))(
+                        f"line {numbers[index]} lacks terms of the glossary, for which no place was found: {told}."
+                    )
             apart = [[index for index in prefixes if (index in drafted) == given] for given in (True, False)]
             # By name: what is given would say nothing of how fast decoders are.
             chosen, _ = self.decoder_for(len(prefixes), usual.name, batch=batch, trace=trace, **options)
@@ -344,8 +352,9 @@ class Translator(LoadedModel):
     @cached_property
     def placer(self) -> TermPlacer:
         """Finds places for terms; the likelihood is the model's own."""
-        likelihood = self.likelihood("greedy") if "greedy" in self._decoders else self.likelihood()
-        assert likelihood is not None, "whoever obeys prefixes says how probable outputs are"
+        names = ["greedy"] if "greedy" in self._decoders else self.decoders
+        likelihood = next((one for one in map(self.likelihood, names) if one is not None and one.offer), None)
+        assert likelihood is not None, "decoders that obey prefixes say how probable outputs are"
         return TermPlacer(partial(self.encode, warn=lambda message: None), self.target_tokenizer, likelihood)
 
     def glossary(self, given: Given, decoder: Decoder) -> Glossary:

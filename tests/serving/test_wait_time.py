@@ -25,7 +25,7 @@ def test_the_last_of_those_who_wait_is_done_about_when_it_is_said(
 ) -> None:
     """Rows that are given up one after another, each sentence staying as long as the next."""
     wait = WaitTime(rows)
-    wait.stayed(stay)
+    wait.stayed(stay, 100.0)
     told = wait.seconds(waiting, 100.0)
     free = [stay * ((row + phase) / rows) for row in range(rows)]  # when each row is given up
     heapq.heapify(free)
@@ -40,12 +40,44 @@ def test_those_in_rows_that_get_old_are_believed(stays: list[float], age: float)
     wait = WaitTime(4)
     assert wait.seconds(8, 7.0) == 0
     for stay in stays:
-        wait.stayed(stay)
+        wait.stayed(stay, 7.0)
     assert min(stays) * 3 <= wait.seconds(8, 7.0) + 1e-9 <= max(stays) * 3 + 2e-9
     wait.in_rows([10.0, 12.0])
     assert abs(wait.seconds(8, 11.0 + age) - age * 3) < 1e-6
     wait.in_rows([])
     assert wait.seconds(8, 11.0 + age) <= max(stays) * 3 + 1e-9
+
+
+@given(st.floats(0.1, 30))
+def test_what_was_long_ago_is_no_reason_to_refuse(stay: float) -> None:
+    """A stay that a compiler made long, on a server that is idle since: it fades, from when others would have ended."""
+    wait = WaitTime(32)
+    wait.stayed(stay, 10.0)
+    assert wait.seconds(64, 10.0 + stay) == pytest.approx(wait.seconds(64, 10.0))
+    assert wait.room(15, 10.0 + stay + 100) >= 2000
+    wait.stayed(0.1, 10.0 + stay + 100)
+    assert wait.seconds(32, 10.0 + stay + 100) < 0.3
+    wait.stayed(stay, 10.0 + stay + 100)
+    wait.forget()
+    assert wait.seconds(64, 10.0 + stay + 100) == 0
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_warm_up_that_compiled_is_no_reason_to_refuse_a_burst(forgotten: bool) -> None:
+    """500 short requests on an idle server gave 495 refusals: its warm-up had taken 16 seconds."""
+    simulated = Simulated(32, 1.0, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "monotonic", lambda: simulated.now)
+        simulated.come(64, 600, 16, 16)
+        while simulated.scheduler.live or simulated.scheduler.waiting:
+            simulated.iterate()
+        if forgotten:
+            simulated.scheduler.forget_times()
+        simulated.seconds = 0.01
+        for _ in range(5):
+            simulated.come(100, 30)
+            simulated.iterate()
+    assert simulated.refused > 400 if not forgotten else simulated.refused == 0
 
 
 class Simulated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -97,7 +98,7 @@ def serve(
     ready = asyncio.Event()
     app = make_app(models, metrics, None if check else known, cors or [], ready.set)
     door = Door(lambda: models.room, metrics.request)
-    server = Server(app, *listening, settings, partial(_reload, models), door)
+    server = Server(app, *listening, settings, partial(_reload, models), door, models.stop, _overdue)
     sys.setswitchinterval(SWITCH)
     with _logging(), suppress(SystemExit):  # uvicorn's, where it cannot listen
         asyncio.run(_checked(server, specs[0]) if check else _serving(server, host, ready))
@@ -185,6 +186,12 @@ def _logging() -> Iterator[None]:
         for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate
             logger.setLevel(level)
+
+
+def _overdue() -> None:
+    """End the process though something runs in it that does not end."""
+    logging.getLogger("longstride.serving").error("The server did not end in time; what still runs is given up.")
+    os._exit(1)
 
 
 def _reload(models: Any) -> None:

@@ -220,6 +220,9 @@ class Runner:
     def release(self, family: Hashable, shape: Hashable, table: Pooled) -> None:
         """A table that is no longer used, all its places empty."""
 
+    def forget(self, modules: Sequence[nn.Module]) -> None:
+        """Give back what was made for these modules, which are no longer used, and all tables that nobody uses."""
+
     def send(self, host: Tensor, device: Tensor) -> None:
         """Copy a tensor on the host into one on the device, without waiting for it."""
         if self.device.type == "cuda":

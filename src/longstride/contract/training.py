@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from longstride.contract.decoding import Source
 from longstride.contract.running import Program, Runner
 from longstride.contract.symbols import DEFAULT_IDS, SpecialIds
 
@@ -152,6 +153,9 @@ class Likelihood:
     factorisation: Factorisation = Factorisation()
     offer: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
     """(source [1, tokens], target [1, tokens], ids [number]) -> what :meth:`offers` gives, where that can be said"""
+    follow: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
+    """(source [1, tokens], target [1, tokens], ids [number, longest], their lengths, places) -> [number] what
+    :meth:`continued` gives; there where :attr:`offer` is"""
 
     def offers(self, source: Sequence[int], target: Sequence[int], ids: Sequence[int]) -> Tensor | None:
         """[target tokens + 1, ids] float64: the log-probability of each of some ids before every token of a target,
@@ -160,6 +164,19 @@ class Likelihood:
             return None
         given = [torch.tensor(one, dtype=torch.int64, device=self.runner.device) for one in (source, target, ids)]
         found: Tensor = self.runner.call(Program("offers", self.offer), given[0][None], given[1][None], given[2])
+        return found
+
+    def continued(
+        self, source: Sequence[int], target: Sequence[int], places: Sequence[int], rows: Sequence[Sequence[int]]
+    ) -> list[float]:
+        """The log-probability of each row of ids behind so many tokens of a target, from one pass over the target and
+        all rows; of models that can :meth:`offers`."""
+        assert self.follow is not None
+        padded = Source.of(rows)
+        given = [torch.tensor(one, dtype=torch.int64) for one in ([source], [target], places)]
+        tensors = (given[0], given[1], padded.ids, padded.lengths, given[2])
+        call = Program("continued", self.follow)
+        found: list[float] = self.runner.call(call, *(one.to(self.runner.device) for one in tensors)).tolist()
         return found
 
     def log_probabilities(self, batch: Batch) -> Tensor:

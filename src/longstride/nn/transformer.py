@@ -129,8 +129,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Hidden states of all target slots, [rows, target, width].
 
-        `mask` (boolean, broadcasting to [rows, heads, target, target]) replaces the causal one; `positions` (integers,
-        broadcasting to [rows, target]) replace 0, 1, 2, ...
+        `mask` (boolean, broadcasting to [rows, heads, target, target]) replaces the causal one; `positions` ([target]
+        integers) replace 0, 1, 2, ...
         """
         memory_mask = None if visible is None else visible[:, None, None, :]
         x, mask = self.embedded(ids, positions, mask)
@@ -147,11 +147,10 @@ class Transformer(nn.Module):
             positions = ops.arange(ids.shape[1], ids)
         x = self.embed_target(ids, positions)
         if self.decoder_bias is not None:
-            slots = ops.arange(ids.shape[1], ids)
-            seen = (slots <= slots[:, None])[None, None] if mask is None else mask
+            seen = (positions <= positions[:, None])[None, None] if mask is None else mask
             if local := self.options.local_attention:
-                seen = seen & ops.within_reach(slots, slots, local)
-            mask = additive(seen, x) + self.decoder_bias(slots[None], slots).to(x.dtype)
+                seen = seen & ops.within_reach(positions, positions, local)
+            mask = additive(seen, x) + self.decoder_bias(positions[None], positions).to(x.dtype)
         return x, mask
 
     @property

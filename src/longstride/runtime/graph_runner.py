@@ -11,11 +11,12 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from longstride.contract import Feeds, GraphSpec, OptionError, Precision, Program, Runner
 from longstride.contract.options import Range, shown
@@ -133,6 +134,13 @@ class GraphRunner(Runner, ABC):
         """Keep a table for the next session of the same kind and shape."""
         self._tables.release(family, shape, table)
 
+    def forget(self, modules: Sequence[nn.Module]) -> None:
+        """Graphs that read their weights go, and free tables with all that was bound in them."""
+        gone = {one for module in modules for one in module.modules()}
+        for key in [key for key in list(self.graphs) if not gone.isdisjoint(key[1])]:  # type: ignore[index]
+            self.graphs.pop(key, None)
+        self._tables.clear()
+
     def _refused(self, key: Hashable, name: str, error: Exception) -> None:
         self.graphs[key] = None
         self._say_once(name, (str(error) or type(error).__name__).splitlines()[0])
@@ -214,6 +222,12 @@ class TablePool:
     def renew(self) -> None:
         """In a process that was forked: another thread of its parent's may have been taking one."""
         self._turn, self._free, self.nbytes = threading.RLock(), {}, 0
+
+    def clear(self) -> None:
+        """Let all of them go."""
+        with self._turn:
+            self._free.clear()
+            self.nbytes = 0
 
     def __len__(self) -> int:
         return len(self._free)

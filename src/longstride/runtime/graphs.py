@@ -29,6 +29,7 @@ class Placement(ABC):
     def __init__(self, spec: GraphSpec) -> None:
         self._spec = spec
         self._held: dict[str, Tensor] = {}  # what lies here: as long as it is held, its memory is nobody else's
+        self._left: dict[str, weakref.ref[Tensor]] = {}  # what lay here last, for as long as somebody else holds it
         self._given: dict[str, Tensor] = {}  # the outputs of the last call, likewise
         self._sizes: dict[str, dict[str, int]] = {}  # the dimensions that each of them has, by name
         self._dimensions: dict[str, int] | None = None  # and all of these together; None where they have to be found
@@ -56,19 +57,31 @@ class Placement(ABC):
     def lay(self, feeds: Feeds) -> list[tuple[Tensor, Tensor]]:
         """Put inputs and states down; gives states whose memory a graph cannot write: (there, here)."""
         moved: list[tuple[Tensor, Tensor]] = []
-        held = self._held
         for name, dtype, shape in self._inputs:
             tensor = feeds.inputs[name]
-            if held.get(name) is not tensor:
+            if not self._lies(name, tensor):
                 self._lay(name, tensor.to(dtype).contiguous(), shape, written=False)
         for name, _, shape in self._states:
             tensor = feeds.state[name]
             if not tensor.is_contiguous():
                 moved.append((tensor, tensor.contiguous()))
                 tensor = moved[-1][1]
-            if held.get(name) is not tensor:
+            if not self._lies(name, tensor):
                 self._lay(name, tensor, shape, written=True)
         return moved
+
+    def leave(self) -> None:
+        """Hold no tensor any more, but know those again that others hold."""
+        self._left |= {name: weakref.ref(tensor) for name, tensor in self._held.items()}
+        self._held, self._given = {}, {}
+
+    def _lies(self, name: str, tensor: Tensor) -> bool:
+        if name in self._left:
+            before = self._left.pop(name)()
+            if before is None:
+                return False
+            self._held[name] = before
+        return self._held.get(name) is tensor
 
     def lay_outputs(self, feeds: Feeds) -> dict[str, Tensor]:
         """Memory for outputs, after all that goes in."""
@@ -115,6 +128,7 @@ class Graph:
             outputs = self._placement.lay_outputs(feeds)
             self._placement.run()
             self._placement.check_outputs()
+            self._placement.leave()  # a table that its session has left must not stay for the graph's sake
         for there, here in moved:
             there.copy_(here)
         return outputs

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -26,6 +27,8 @@ from longstride.serving.state import ServerState
 from longstride.serving.web import ERRORS, OPENAI_ERRORS, described, error_response, plain_response
 from longstride.version import __version__
 
+LAST, SHORT = 2.0, 0.01
+"""Seconds in which schedulers end, twice, and between two looks whether they have."""
 AGAIN = 1.0
 """Seconds between two tries to make models ready."""
 log = logging.getLogger("longstride.serving")
@@ -52,9 +55,12 @@ def make_app(
         finally:
             warming.cancel()
             state.draining = True
-            models.drain()
-            if not await asyncio.to_thread(models.join, settings.drain_timeout):
-                models.stop()
+            models.drain()  # all requests are over, or were given up
+            for end in (models.stop, lambda: None):
+                until = monotonic() + LAST
+                while not models.join(0) and monotonic() < until:
+                    await asyncio.sleep(SHORT)  # not in a thread: all of them may be busy
+                end()
             await asyncio.to_thread(state.service.apart.close)
 
     app = FastAPI(title="Longstride", version=__version__, lifespan=life, docs_url=None, redoc_url=None)

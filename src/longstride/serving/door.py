@@ -101,7 +101,7 @@ class Protocol(H11Protocol):
         self.conn: Connection = Connection(h11.SERVER, self.config.h11_max_incomplete_event_size or HEAD)
         self._seconds, self._door = seconds, door
         self._timer: asyncio.TimerHandle | None = None
-        self._refused = False
+        self._refused = self._ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """From here on the first one is waited for."""
@@ -116,6 +116,18 @@ class Protocol(H11Protocol):
             return
         super().data_received(data)
         self._watch()
+        if self._ending and self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def shutdown(self) -> None:
+        """End after the request that is under way, or on its way: at once only where one was answered."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if self.transport.is_closing() or not idle or (self.cycle is not None and not self.conn.trailing_data[0]):
+            super().shutdown()
+        else:  # the first one, or what has come of the next
+            self._ending, self._seconds = True, min(LINGER, self._seconds)
+            self._stop()
+            self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""

@@ -9,6 +9,7 @@ arguments are descriptors (listening socket, socket to the server, shared counts
 
 from __future__ import annotations
 
+import errno
 import mmap
 import select
 import signal
@@ -24,6 +25,11 @@ POSTED, OTHER = b"p", b"o"
 """What comes with a connection: whether its request is one that is counted."""
 PAUSE = 0.1
 """Seconds without accepting after the system had no room for another connection."""
+PATIENCE, SHORT = 1.0, 0.001
+"""Seconds in which the server has to take a connection, and between two tries to hand it over."""
+BUSY = (errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS)
+LAST = 0.5
+"""Seconds in which connections are taken that came before the end."""
 LINGER, MOST_LINGERING = 1.0, 500
 """Seconds in which what is sent behind an answer is thrown away, and connections of which it is at once."""
 
@@ -71,6 +77,10 @@ class Doorman:
                 poll.unregister(listening)
                 time.sleep(PAUSE)
                 poll.register(listening, select.POLLIN)
+        waiting, until = select.poll(), time.monotonic() + LAST
+        waiting.register(listening, select.POLLIN)
+        while waiting.poll(0) and time.monotonic() < until and self._accept():
+            pass  # those that have come: closing would reset their connections
 
     def _accept(self) -> bool:
         """One connection; False: the system has no room for more."""
@@ -93,13 +103,25 @@ class Doorman:
         if told is not None and counts[PASSED] >= counts[LIMIT]:
             self._refuse(connection, data, told)
             return True
-        try:
-            socket.send_fds(self._server, [POSTED if told is not None else OTHER], [connection.fileno()])
+        if self._pass(connection, POSTED if told is not None else OTHER):
             counts[PASSED] += told is not None
             connection.close()
-        except OSError:  # the server does not keep up
+        else:
             self._refuse(connection, data, told or self._answers[-1][1])
         return True
+
+    def _pass(self, connection: socket.socket, kind: bytes) -> bool:
+        """Hand a connection over; False: the server does not keep up. Its socket has room for a few hundred, so more
+        that come at once wait until some are taken."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.send_fds(self._server, [kind], [connection.fileno()])
+                return True
+            except OSError as error:
+                if error.errno not in BUSY or time.monotonic() > until:
+                    return False
+                time.sleep(SHORT)
 
     def _refuse(self, connection: socket.socket, data: bytes, told: bytes) -> None:
         self._counts[REFUSED] += 1

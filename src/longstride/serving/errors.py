@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from longstride.contract import LongstrideError
 
+STOPPED = "The server stopped before this was done."
+
 
 class ServingError(LongstrideError):
     """A request that is not answered; its message is for the client."""

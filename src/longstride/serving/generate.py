@@ -54,6 +54,9 @@ class Generated(BaseModel):
     text: str
     source_tokens: int
     tokens: int
+    missing_terms: list[str] | None = Field(
+        default=None, description="With a glossary: its terms for which no place was found"
+    )
 
 
 class GenerateAnswer(BaseModel):
@@ -68,7 +71,13 @@ class GenerateAnswer(BaseModel):
 router = APIRouter(tags=["generate"])
 
 
-@router.post("/generate", openapi_extra=takes(GenerateRequest), response_model=GenerateAnswer, responses=STREAMS)
+@router.post(
+    "/generate",
+    openapi_extra=takes(GenerateRequest),
+    response_model=GenerateAnswer,
+    response_model_exclude_none=True,
+    responses=STREAMS,
+)
 async def generate(request: Request) -> Any:
     """Outputs of texts, or a stream of how one came about.
 
@@ -85,7 +94,7 @@ async def generate(request: Request) -> Any:
     texts = asked.text if isinstance(asked.text, list) else [asked.text]
     state.keys.admit(request, asked.api_key, sum(map(len, texts)))
     service = state.service
-    glossary = glossary_of(asked.glossary, service.settings.max_terms)
+    glossary = glossary_of(asked.glossary, service.settings)
     model = service.models.named(asked.model)
     if asked.decoder is not None:
         model.check_decoder(asked.decoder)
@@ -98,7 +107,15 @@ async def generate(request: Request) -> Any:
         return StreamingResponse(sent(events, begun), media_type=EVENTS, headers={"Cache-Control": "no-store"})
     work = service.generate(model, texts, asked.decoder, asked.timeout, asked.whole, glossary=glossary)
     found = await while_connected(request, work)
-    outputs = [Generated(text=one.text, source_tokens=one.source_tokens, tokens=one.tokens) for one in found]
+    outputs = [
+        Generated(
+            text=one.text,
+            source_tokens=one.source_tokens,
+            tokens=one.tokens,
+            missing_terms=list(one.missing) or None,
+        )
+        for one in found
+    ]
     return GenerateAnswer(
         model=model.spec.name,
         decoder=_ran(asked, model, dict.fromkeys(name for one in found for name in one.decoders)),

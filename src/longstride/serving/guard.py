@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from longstride.serving.errors import STOPPED
 from longstride.serving.settings import ServerSettings
 from longstride.serving.web import error_content
 
@@ -78,6 +79,10 @@ class Guard:
                 await _refuse(sending, scope["path"], *refused, rest)
             elif body is not None:
                 await self._app(asked, _replayed(body, receive), sending)
+        except asyncio.CancelledError:  # by a server that has to end
+            if status:
+                raise
+            await _refuse(sending, scope["path"], 503, STOPPED)
         except Exception as error:
             log.error("A request failed.", exc_info=error, extra={"request_id": number})
             if not status:

@@ -45,6 +45,9 @@ class TranslateAnswer(BaseModel):
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     alternatives: list[Any] | None = None
     detectedLanguage: Any | None = None  # noqa: N815
+    missingTerms: list[Any] | None = Field(  # noqa: N815
+        default=None, description="With a glossary: its terms for which no place was found"
+    )
 
 
 class DetectRequest(BaseModel):
@@ -88,10 +91,12 @@ async def translate(request: Request) -> TranslateAnswer:
     answers, detected = [one for one, _ in found], [one for _, one in found]
     many = isinstance(asked.q, list)
     others = [list(answer.alternatives) for answer in answers]
+    lacking = [list(answer.missing) for answer in answers]
     return TranslateAnswer(
         translatedText=[answer.text for answer in answers] if many else answers[0].text,
         alternatives=(others if many else others[0]) if asked.alternatives else None,
         detectedLanguage=None if asked.source != AUTO else detected if many else detected[0],
+        missingTerms=None if not any(lacking) else lacking if many else lacking[0],
     )
 
 
@@ -106,7 +111,7 @@ async def _translated(state: ServerState, asked: TranslateRequest, texts: list[s
         if code not in known:
             raise BadRequestError(f"{code} is not supported")
 
-    glossary = glossary_of(asked.glossary, state.service.settings.max_terms)
+    glossary = glossary_of(asked.glossary, state.service.settings)
     answers = [Answer(text, 0, 0) for text in texts]
     groups: dict[str, list[int]] = {}
     for place, (text, found) in enumerate(zip(texts, detected, strict=True)):

@@ -17,12 +17,12 @@ from longstride.serving.doorman import COUNTS, LIMIT, POSTED, REFUSED
 
 AT_ONCE = 32
 """Connections that are taken before whoever else has something to do gets a turn."""
-MOST_ENTERING = 256
-"""Requests that are let in before others have come to be counted among those who wait."""
 PASSES = 8
 """Of the event loop, after which a request has been parsed and is counted, unless it is a large one."""
 OFTEN = 0.02
 """Seconds after which the doorman is told anew, while there is less room than there might be."""
+SHORT = 0.005
+"""Seconds between two looks whether a doorman has left."""
 PATIENCE = 1.0
 """Seconds that a doorman gets to leave; and between one that has died and the next."""
 log = logging.getLogger("longstride.serving.access")
@@ -75,26 +75,28 @@ class Listener:
         self._tell()
 
     async def close(self) -> None:
-        """Accept no more; what was accepted is still taken."""
+        """Accept no more; what has come until now is still taken."""
         self._closed = True
         self._listening.close()
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_WR)
-        try:
-            await asyncio.wait_for(asyncio.to_thread(self._process.wait), PATIENCE)
-        except TimeoutError:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+        until = self._loop.time() + PATIENCE
+        while self._process.poll() is None:  # no thread waits for it: all of them may be busy
+            self._take()
+            await asyncio.sleep(SHORT)
+            if self._loop.time() > until:
+                self._process.kill()
         while self._channel.fileno() >= 0:  # until its end is seen
             self._take()
         self._tell()
         if self._timer is not None:
             self._timer.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _take(self) -> None:
         """Connections that were let in."""
         posted = 0
-        for _ in range(AT_ONCE):
+        for _ in range(AT_ONCE if self._channel.fileno() >= 0 else 0):
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._channel, 1, 1)
             except (BlockingIOError, InterruptedError):
@@ -139,10 +141,11 @@ class Listener:
 
     def _tell(self) -> None:
         """Room for so many more than have come."""
-        room = max(0, min(self._room(), MOST_ENTERING))
+        room = max(0, self._room())
         self._counts[LIMIT] = self._entered + room
         if new := self._counts[REFUSED] - self._counted:
             self._counted += new
             self._refused(new)
         self._most = max(self._most, room)
-        self._timer = self._loop.call_later(OFTEN, self._tell) if room < self._most or not room else None
+        again = not self._closed and (room < self._most or not room)
+        self._timer = self._loop.call_later(OFTEN, self._tell) if again else None

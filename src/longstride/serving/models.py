@@ -6,9 +6,12 @@ with, and the old one ends when its last sentence is done.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -68,8 +71,9 @@ class ServedModel:
         self.spec, self.translator = spec, spec.open()
         self._settings, self.turns, self._watch = settings, turns, watch
         self._schedulers: dict[str, Scheduler] = {}
+        self._leaving: list[Scheduler] = []
         self._making = threading.Lock()
-        self._draining = False
+        self._draining = self.stopped = False
         decoder, _ = self.translator.decoder(spec.decoder, **spec.options)  # what cannot be served is refused now
         self.glossary = None if spec.glossary is None else self.translator.glossary(spec.glossary(), decoder)
         self.scheduler(None)
@@ -107,9 +111,32 @@ class ServedModel:
         with self._making:
             if name not in self._schedulers:
                 self._schedulers[name] = self._made(decoder or self.decoders[0], prefixes)
+                self._retire(name)
                 if self._draining:  # looked at behind that: whoever drains meanwhile sees the one or the other
                     self._schedulers[name].drain()
             return self._schedulers[name]
+
+    def _retire(self, new: str) -> None:
+        """Have decoders end that were unused longest, beside the model's own and a `new` one, if there are too many."""
+        others = [name for name in self._schedulers if name not in (new, self.decoders[0])]
+        others.sort(key=lambda name: self._schedulers[name].used)
+        for name in others[: max(0, len(others) + 1 - self._settings.max_decoders)]:
+            one = self._schedulers.pop(name)
+            self._leaving.append(one)
+            one.drain()
+            threading.Thread(target=self._released, args=(one,), name="longstride-release", daemon=True).start()
+
+    def _released(self, leaving: Scheduler) -> None:
+        """Give back what only this one used, once it is done."""
+        leaving.join()
+        with self._making:
+            self._leaving.remove(leaving)
+            names = [name.removesuffix(PREFIXED) for name in self._schedulers]
+            used = {"beam" if name == ALTERNATIVES else name for name in names} | {one.decoder for one in self._leaving}
+            self.translator.release(used)
+        gc.collect()
+        with suppress(OSError, AttributeError):  # what Python gave up, the C library would keep
+            ctypes.CDLL(None).malloc_trim(0)
 
     def _made(self, name: str, prefixes: bool) -> Scheduler:
         settings, runner = self._settings, self.translator.runner
@@ -148,13 +175,13 @@ class ServedModel:
 
     def stop(self) -> None:
         """End now."""
-        self._draining = True
-        for scheduler in self.schedulers.values():
+        self._draining = self.stopped = True
+        for scheduler in [*self.schedulers.values(), *self._leaving]:
             scheduler.stop()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the schedulers' threads; whether they have ended."""
-        ended = [scheduler.join(timeout) for scheduler in self.schedulers.values()]
+        ended = [scheduler.join(timeout) for scheduler in [*self.schedulers.values(), *self._leaving]]
         return all(ended)
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from longstride.contract import Decoder, Hypothesis, Limits, LongstrideError, Step
 from longstride.contract.trace import Event, events_of
 from longstride.serving.errors import (
+    STOPPED,
     BadRequestError,
     CancelledError,
     DeadlineError,
@@ -116,7 +117,7 @@ class Scheduler:
         side by side; `grouped`: sentences had better be admitted many at a time; `turns`: held while the device works,
         where others use it too; `never_next`: sentences have prefixes, behind which these ids [vocabulary] may not
         stand; `alone` decodes sentences that are by themselves."""
-        self.limits, self.obeys = limits, decoder.obeys
+        self.limits, self.obeys, self.decoder = limits, decoder.obeys, decoder.name
         self._lanes = Lanes(decoder, limits, rows, longest, most_tokens, never_next, alone)
         self._most_waiting, self._grouped = most_waiting, grouped
         self._turns, self._watcher = turns or nullcontext(), watcher
@@ -126,6 +127,8 @@ class Scheduler:
         self._gone: set[Sentence] = set()
         self._draining = self._stopping = False
         self._thread: threading.Thread | None = None
+        self.used = monotonic()
+        """when sentences came last"""
         self._wait_times = {width: WaitTime(self._lanes.rows(width)) for width in self._lanes.widths}
 
     # --- for any thread ----------------------------------------------------------------------------------------------
@@ -155,6 +158,7 @@ class Scheduler:
         if not sentences:
             return
         with self._changed:
+            self.used = monotonic()
             self.check_room([len(one.ids) for one in sentences], sentences[0].deadline)
             for one in sentences:
                 heapq.heappush(self._waiting[self._lanes.width(len(one.ids))], (one.deadline, next(self._order), one))
@@ -187,6 +191,11 @@ class Scheduler:
         width = self._lanes.widths[0]
         waiting, room = len(self._waiting[width]), self._most_waiting - self.waiting
         return min(room, self._wait_times[width].room(seconds / CAUTION, monotonic()) - waiting) if waiting else room
+
+    def forget_times(self) -> None:
+        """Let nothing that was decoded until now tell how long others will wait."""
+        for one in self._wait_times.values():
+            one.forget()
 
     def cancel(self, sentences: Sequence[Sentence]) -> None:
         """Give sentences up: those that wait get no row, and rows of others are freed before the next iteration."""
@@ -232,7 +241,7 @@ class Scheduler:
             self.iterate()
         waiting = [entry[2] for heap in self._waiting.values() for entry in heap]
         for sentence in [*waiting, *(one for lane in self._lanes.open for one in lane.live.values())]:
-            self._fail(sentence, DrainingError("The server stopped before this was done."))
+            self._fail(sentence, DrainingError(STOPPED))
 
     def iterate(self) -> None:
         """One iteration of all tables."""
@@ -302,7 +311,7 @@ class Scheduler:
             if self._watcher is not None:
                 self._watcher.finished(sentence, hypotheses)
             if self._waiting[lane.width]:  # else it could have been slower
-                self._wait_times[lane.width].stayed(now - (sentence.admitted or now))
+                self._wait_times[lane.width].stayed(now - (sentence.admitted or now), now)
             sentence.end(hypotheses)
         if not lane.live:
             self._lanes.close(lane)

@@ -20,8 +20,12 @@ from longstride.serving.door import BODIES, HEAD, Door, Protocol
 from longstride.serving.listening import Listener
 from longstride.serving.settings import ServerSettings
 
-MOST_CONNECTIONS = 1000
-"""More are answered with 503."""
+CONNECTIONS, FILES = 1000, 200
+"""Connections beside those of requests that may wait, more are answered with 503; and files that are no connections."""
+ANSWERING = 2
+"""Seconds in which requests are told that the server stops."""
+OVERDUE = 10.0
+"""Seconds after the drain's time, or a second signal, after which the process ends whatever runs in it."""
 
 
 class Server(uvicorn.Server):
@@ -35,8 +39,11 @@ class Server(uvicorn.Server):
         settings: ServerSettings,
         reload: Callable[[], Any] | None = None,
         door: Door | None = None,
+        stop: Callable[[], Any] | None = None,
+        overdue: Callable[[], Any] | None = None,
     ) -> None:
-        """`reload` is called, in a thread of its own, by SIGHUP; `door` refuses before anything is parsed."""
+        """`reload` is called, in a thread of its own, by SIGHUP; `door` refuses before anything is parsed; `stop` makes
+        requests fail that are not done within the drain's time; `overdue` ends the process if it has not ended then."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -50,13 +57,14 @@ class Server(uvicorn.Server):
                 loop="asyncio",
                 ws="none",
                 lifespan="on",
-                limit_concurrency=MOST_CONNECTIONS,
+                limit_concurrency=_connections(settings.max_waiting + CONNECTIONS),
                 timeout_keep_alive=30,
-                timeout_graceful_shutdown=max(1, round(settings.drain_timeout)),
+                timeout_graceful_shutdown=round(settings.drain_timeout) + ANSWERING,
                 h11_max_incomplete_event_size=HEAD,
             )
         )
-        self._reload, self._door = reload, door
+        self._reload, self._door, self._stop, self._overdue = reload, door, stop, overdue
+        self._drain_timeout = settings.drain_timeout
         self._listeners: list[Listener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -69,10 +77,12 @@ class Server(uvicorn.Server):
                 self._listeners.append(Listener(one, self._door.room, BODIES, make, self._door.refused))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, and finish what is open."""
+        """Stop listening, and finish what is open; what is not done in time is told so."""
         for one in self._listeners:
             await one.close()
+        timer = asyncio.get_running_loop().call_later(self._drain_timeout, self._stop or (lambda: None))
         await super().shutdown(sockets)
+        timer.cancel()
 
     @property
     def port(self) -> int:
@@ -83,6 +93,10 @@ class Server(uvicorn.Server):
         """Drain; when asked again, stop."""
         self.force_exit = self.should_exit
         self.should_exit = True
+        if self._overdue is not None:
+            timer = threading.Timer(OVERDUE + (0 if self.force_exit else self._drain_timeout), self._overdue)
+            timer.daemon = True
+            timer.start()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -115,3 +129,17 @@ class Server(uvicorn.Server):
         if task.done():
             task.result()
         return task
+
+
+def _connections(wanted: int) -> int:
+    """So many, if the system lets a process have as many files open; it may ask for more than it begins with."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + FILES:
+        most = wanted + FILES if hard == resource.RLIM_INFINITY else min(hard, wanted + FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return max(1, min(wanted, most - FILES))
+    return wanted

@@ -16,10 +16,12 @@ from longstride.serving.apart import Apart
 from longstride.serving.errors import BadRequestError, DeadlineError, DrainingError, ServingError
 from longstride.serving.lanes import SHORT
 from longstride.serving.models import ALTERNATIVES, Models, ServedModel
+from longstride.serving.pieces import Work, prepared
+from longstride.serving.placings import Placings
 from longstride.serving.scheduler import Progress, Scheduler, Sentence
 from longstride.terminology import Placing
 from longstride.text.glossary import Glossary
-from longstride.text.sentences import Piece, pieces
+from longstride.text.sentences import Piece
 from longstride.text.tokenizer import refuse_surrogates
 from longstride.translator import Translator
 
@@ -42,6 +44,8 @@ class Answer:
     alternatives: tuple[str, ...] = ()
     decoders: tuple[str, ...] = ()
     """names of the decoders that ran for the request"""
+    missing: tuple[str, ...] = ()
+    """terms of the glossary for which no place was found"""
 
 
 @dataclass(frozen=True)
@@ -67,36 +71,12 @@ class _Asked:
     """names of the decoders that ran, once they have"""
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A text in pieces; those with something to translate have ids. Pieces are lines, as a glossary reads them."""
-
-    pieces: list[Piece]
-    ids: list[list[int] | None]
-
-    @property
-    def full(self) -> list[list[int]]:
-        return [ids for ids in self.ids if ids is not None]
-
-    @property
-    def lines(self) -> list[str]:
-        """Those with ids."""
-        return [piece.text for piece, ids in zip(self.pieces, self.ids, strict=True) if ids is not None]
-
-    def joined(self, outputs: Sequence[str]) -> str:
-        """With an output in the place of every piece that has ids."""
-        found = iter(outputs)
-        return "".join(
-            piece.holding(next(found) if ids is not None else piece.text)
-            for piece, ids in zip(self.pieces, self.ids, strict=True)
-        )
-
-
 class Service:
     """Translates texts with the models of a server. Its methods belong to an event loop, which never waits."""
 
     def __init__(self, models: Models) -> None:
         self.models, self.settings, self.apart = models, models.settings, Apart()
+        self._placings = Placings()
 
     @property
     def load(self) -> int:
@@ -135,6 +115,7 @@ class Service:
                 one.tokens,
                 tuple(text for text in dict.fromkeys(other.alternatives) if text != one.text)[:alternatives],
                 one.decoders,
+                one.missing,
             )
             for one, other in zip(best, others, strict=True)
         ]
@@ -163,7 +144,7 @@ class Service:
         model, outputs = await self.taken(model, partial(self._outputs, asked))
         translator = model.translator
         answers = []
-        for one, found in outputs:
+        for one, found, missing in outputs:
             best = one.joined(translator.text([hypotheses[0].tokens for hypotheses in found]))
             ranks = min((len(hypotheses) for hypotheses in found), default=0)
             others = [
@@ -171,7 +152,7 @@ class Service:
                 for rank in range(ranks if asked.decoder == ALTERNATIVES else 0)
             ]
             tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), tuple(asked.ran)))
+            answers.append(Answer(best, sum(map(len, one.full)), tokens, tuple(others), tuple(asked.ran), missing))
         return answers
 
     async def pieces(
@@ -182,7 +163,7 @@ class Service:
         asked = _Asked(texts, self._deadline(), glossary=glossary)
         model, outputs = await self.taken(model, partial(self._outputs, asked))
         made = []
-        for one, found in outputs:
+        for one, found, _ in outputs:
             rows = iter([list(hypotheses[0].tokens) for hypotheses in found])
             tokens = [None if ids is None else next(rows) for ids in one.ids]
             written = iter(model.translator.text([row for row in tokens if row is not None]))
@@ -204,8 +185,10 @@ class Service:
                 raise
             return new, await work(new)
 
-    async def _outputs(self, asked: _Asked, model: ServedModel) -> list[tuple[_Work, list[list[Hypothesis]]]]:
-        """Each text in pieces, and the outputs of those that have ids."""
+    async def _outputs(
+        self, asked: _Asked, model: ServedModel
+    ) -> list[tuple[Work, list[list[Hypothesis]], tuple[str, ...]]]:
+        """Each text in pieces, the outputs of those that have ids, and the terms that these lack."""
         decoder, deadline = asked.decoder, asked.deadline
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room([1], deadline)  # before anything is done for it
@@ -218,14 +201,19 @@ class Service:
             for part, row in enumerate(one.ids)
             if row is not None
         ]
-        outputs = iter(await self._settled(model, decoder, ids, deadline, led, numbers, asked.ran))
-        return [(one, [next(outputs) for _ in one.full]) for one in work]
+        outputs = iter(enumerate(await self._settled(model, decoder, ids, deadline, led, numbers, asked.ran)))
+        told = []
+        for one in work:
+            some = [next(outputs) for _ in one.full]
+            missing = (term for number, _ in some if number in led for term in led[number].missing)
+            told.append((one, [found for _, found in some], tuple(dict.fromkeys(missing))))
+        return told
 
-    async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[_Work]:
+    async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[Work]:
         above = self.settings.split_above
         if above is None:
             above = 0 if translator.folder.config.sentences else LONG
-        make = partial(_prepared, translator, texts, translator.longest if whole else above)
+        make = partial(prepared, translator, texts, translator.longest if whole else above)
         return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
 
     async def scheduler(self, model: ServedModel, decoder: str | None, prefixes: bool = False) -> Scheduler:
@@ -251,11 +239,15 @@ class Service:
             raise BadRequestError(f"A glossary expects another decoder, such as greedy or beam, found {decoder}.")
         every = model.glossary.joined(glossary) if model.glossary is not None else glossary
         assert every is not None
-        translator, numbered = model.translator, dict(enumerate(map(model.translator.readable, lines)))
-        try:
+        translator = model.translator
+
+        def placing() -> dict[int, Placing]:
             if glossary is not None:
-                await asyncio.to_thread(translator.placer.check, glossary)
-            return translator.placing(every, numbered, ids, scheduler.limits)
+                translator.placer.check(glossary)
+            return translator.placing(every, dict(enumerate(map(translator.readable, lines))), ids, scheduler.limits)
+
+        try:
+            return await asyncio.to_thread(placing)
         except OptionError as error:
             raise BadRequestError(str(error)) from None
 
@@ -271,16 +263,11 @@ class Service:
     ) -> list[list[Hypothesis]]:
         """Outputs that lack a term come again, with a prefix that has it, until none does. `numbers` are those of the
         sentences within their request; `ran` gets the names of the decoders."""
-
-        def prefixes(numbers: Sequence[int]) -> dict[int, list[int]]:
-            with model.turns:
-                return {one: found for one in numbers if (found := led[one](outputs[one][0].tokens))}
-
         outputs = await self._decoded(model, decoder, ids, deadline, numbers=numbers, ran=ran)
         again = list(led)
         while again:
             async with _before(deadline):
-                found = await asyncio.to_thread(prefixes, again)
+                found = await self._placings.prefixes(model, {one: (led[one], outputs[one][0].tokens) for one in again})
             again = list(found)
             begun, rows, own = list(found.values()), [ids[one] for one in again], [numbers[one] for one in again]
             for one, new in zip(
@@ -316,8 +303,7 @@ class Service:
                 range(len(ids)) if numbers is None else numbers, ids, futures, prefixes or [()] * len(ids), strict=True
             )
         ]
-        scheduler = await self.scheduler(model, decoder, bool(prefixes))
-        scheduler.submit(sentences)
+        scheduler = await self._submitted(model, decoder, sentences, bool(prefixes))
         try:
             async with _before(deadline):
                 found = await asyncio.gather(*futures)
@@ -330,6 +316,16 @@ class Service:
             for future in futures:  # whose errors nobody will ask for
                 if future.done() and not future.cancelled():
                     future.exception()
+
+    async def _submitted(
+        self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence], prefixes: bool = False
+    ) -> Scheduler:
+        """Who has taken them."""
+        try:
+            (scheduler := await self.scheduler(model, decoder, prefixes)).submit(sentences)
+        except DrainingError:  # of a decoder that others took the place of, there is a new one; of a model there is not
+            (scheduler := await self.scheduler(model, decoder, prefixes)).submit(sentences)
+        return scheduler
 
     async def events(
         self,
@@ -352,8 +348,7 @@ class Service:
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Progress | list[Hypothesis] | ServingError]()
         tell = partial(_tell, loop, queue.put_nowait)
         sentence = Sentence(ids, deadline, tell, watch=tell, named=decoder is not None)
-        scheduler = await self.scheduler(model, decoder)
-        scheduler.submit([sentence])
+        scheduler = await self._submitted(model, decoder, [sentence])
         try:
             while True:
                 async with _before(deadline):
@@ -372,12 +367,15 @@ class Service:
 
     async def warm_up(self) -> None:
         """Translate something in tables of every size, so that no request waits for what is made once; in the largest
-        so much that some of it has to wait, and where encoders are recorded by widths something long as well."""
+        so much that some of it has to wait, and where encoders are recorded by widths something long as well. How long
+        sentences stay in their rows is measured once all is made: the first ones waited for kernels."""
         for model in self.models:
             [ids] = model.translator.encode([WARM_UP])
             longest = min(SHORT, model.translator.longest) - 1
             first = [*(ids[:-1] * longest)[:longest], ids[-1]] if model.translator.runner.records else ids
-            for number in (1, 1, 1, 1, 2, 5, 2 * self.settings.rows):  # by itself so often as there may be ways to
+            most = 2 * self.settings.rows
+            for number in (1, 1, 1, 1, 2, 5, most, most):  # by itself so often as there may be ways to
+                (await self.scheduler(model, None)).forget_times()
                 some = [first, *[ids] * (number - 1)] if number > 1 else [ids]
                 await self._decoded(model, None, some[: self.settings.max_waiting], monotonic() + 600)
 
@@ -389,24 +387,6 @@ async def _before(deadline: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise DeadlineError("The time for this request was over before it was done.") from None
-
-
-def _prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[_Work]:
-    tokenizer = translator.source_tokenizer
-
-    def whole(line: str) -> bool:
-        if not split_above:
-            return False
-        readable = translator.readable(line)
-        return len(line) <= split_above or len(tokenizer.encode_many([readable], threads=1)[0]) <= split_above
-
-    work = []
-    for text in texts:
-        found = pieces(text, whole, translator.fits)
-        lines = [piece.text for piece in found if piece.text]
-        encoded = iter(translator.encode(lines, warn=lambda message: None))
-        work.append(_Work(found, [next(encoded) if piece.text else None for piece in found]))
-    return work
 
 
 def _settle(future: asyncio.Future[list[Hypothesis]], told: list[Hypothesis] | ServingError) -> None:

@@ -20,8 +20,15 @@ class ServerSettings(Options):
     timeout: float = option(30.0, "Seconds within which a request is answered, or fails.", least=0.001, most=86400)
     max_texts: int = option(256, "Texts in one request.", least=1, most=10**6)
     max_characters: int = option(50_000, "Characters in all texts of one request.", least=1, most=10**8)
-    max_terms: int = option(1000, "Terms in the glossary of one request.", least=0, most=10**6)
+    max_terms: int = option(1000, "Terms (lines, if it is text) in the glossary of one request.", least=0, most=10**6)
+    max_term: int = option(200, "Characters of a term in the glossary of one request.", least=1, most=1000)
     max_body: int = option(4 << 20, "Bytes of a request's body.", least=1024, most=1 << 32)
+    max_decoders: int = option(
+        6,
+        "Decoders beside a model's own that are kept ready for requests; of more, the one unused longest is given up.",
+        least=1,
+        most=1000,
+    )
     max_alternatives: int = option(3, "Alternative translations that may be asked for.", least=0, most=100)
     split_above: int | None = option(
         None,

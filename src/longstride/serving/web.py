@@ -17,6 +17,7 @@ from longstride.contract import InputError, OptionError
 from longstride.contract.options import shown
 from longstride.contract.suggestions import meant
 from longstride.serving.errors import BadRequestError, CancelledError, DeadlineError, ServingError
+from longstride.serving.settings import ServerSettings
 from longstride.serving.state import state_of
 from longstride.text.glossary import Glossary
 from longstride.text.tokenizer import refuse_surrogates
@@ -128,18 +129,22 @@ GlossaryField = Annotated[
 """In what a request asks for."""
 
 
-def glossary_of(given: Any, most: int) -> Glossary | None:
-    """What a request says in such a field; of at most so many terms."""
+def glossary_of(given: Any, settings: ServerSettings) -> Glossary | None:
+    """What a request says in such a field, within the server's limits."""
     if not given:
         return None
+    most, longest = settings.max_terms, settings.max_term
+    lines = given.splitlines() if isinstance(given, str) else given
+    if len(lines) > most:
+        raise BadRequestError(f"Invalid request: glossary expects at most {most} terms, found {len(lines)}")
     try:
-        found = Glossary.parse(given.splitlines(), "glossary") if isinstance(given, str) else Glossary.of(given)
+        found = Glossary.parse(lines, "glossary") if isinstance(given, str) else Glossary.of(given)
         for term in (term for pair in found.entries.items() for term in pair):
             refuse_surrogates(term)
+            if len(term) > longest:
+                raise OptionError(f"A glossary expects terms of 1 to {longest} characters, found {shown(term)}.")
     except (OptionError, InputError) as error:
         raise BadRequestError(f"Invalid request: {error}") from None
-    if len(found) > most:
-        raise BadRequestError(f"Invalid request: glossary expects at most {most} terms, found {len(found)}")
     return found
 
 

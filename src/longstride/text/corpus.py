@@ -26,6 +26,8 @@ _NOT_TEXT = {
     codecs.BOM_UTF16_LE: _UTF16,
     codecs.BOM_UTF16_BE: _UTF16,
     b"\x1f\x8b": "what gzip compressed; unpack it, or let its name end in .gz",
+    b"PK\x03\x04": "a zip archive, as docx and xlsx files are; save it as text",
+    b"%PDF": "a PDF; save it as text",
     b"\xfd7zXZ": "what xz compressed; unpack it, or let its name end in .xz",
 }
 """What files begin with that people take for text."""

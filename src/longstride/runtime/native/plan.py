@@ -86,6 +86,7 @@ class ExecutionPlan:
                 continue
             kept = held(made.constant)
             self._held.append(kept)
+            made.constant = kept.tensor  # one for all graphs; what was recorded, a scaled table say, is given back
             shape = kept.tensor.shape
             table["data"][number] = kept.address
             table["kind"][number] = KIND[kept.tensor.dtype]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -52,4 +53,23 @@ def likelihood(model: Transformer, runner: Runner, choose: Callable[[Tensor], Te
         hidden = hidden if choose is None else choose(hidden)
         return log_probabilities_of(hidden[0], model.output_weight, ids, model.logits_bias)
 
-    return Likelihood(score, runner, model.special, offer=offer)
+    def follow(source: Tensor, target: Tensor, ids: Tensor, lengths: Tensor, places: Tensor) -> Tensor:
+        number, longest = ids.shape
+        before = target.shape[1] + 1  # slots of the target, which all rows share; then longest - 1 of each row
+        inputs = torch.cat([F.pad(target, (1, 0), value=model.special.start), ids[:, :-1].reshape(1, -1)], dim=1)
+        steps = torch.arange(1, longest, device=ids.device)
+        positions = torch.cat([torch.arange(before, device=ids.device), (places[:, None] + steps).flatten()])
+        row = torch.arange(number, device=ids.device).repeat_interleave(longest - 1)
+        row = F.pad(row, (before, 0), value=-1)
+        shared = F.pad(places.repeat_interleave(longest - 1), (before, 0), value=before)  # of the target, it sees these
+        seen = torch.where(row < 0, positions <= shared[:, None], row == row[:, None])
+        seen &= positions <= positions[:, None]
+        if local := model.options.local_attention:
+            seen &= ops.within_reach(positions, positions, local)
+        hidden = model.decode(inputs, model.encode(source, None), None, positions, seen[None, None])
+        hidden = (hidden if choose is None else choose(hidden))[0]
+        others = hidden[before:].view(number, longest - 1, hidden.shape[-1])
+        behind = torch.cat([hidden[places, None], others], dim=1)
+        return log_probabilities(behind, model.output_weight, ids, lengths, model.logits_bias).sum(dim=1)
+
+    return Likelihood(score, runner, model.special, offer=offer, follow=follow)
