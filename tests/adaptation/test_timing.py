@@ -123,6 +123,19 @@ def test_timing_ends_whatever_the_clock_says(seed: int, longest: float, seconds:
     assert least <= steady.each <= most
 
 
+@given(st.floats(0.5, 2.0), st.integers(2, 16))
+def test_updates_have_the_threads_that_they_are_fastest_with(gain: float, most: int) -> None:
+    """One, where several wait for cores that others use; afterwards there are as many as before."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patched:
+        now = [most]
+        patched.setattr(torch, "get_num_threads", lambda: now[0])
+        patched.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+        assert timing._fastest(lambda count: 1.0 if now[0] == 1 else 1.0 / gain) == (most if gain >= 1 else 1)
+        assert now == [most]
+    assert torch.get_num_threads() == before
+
+
 @given(st.integers(0, 10**6))
 def test_every_kind_comes_first_and_nothing_is_left_out(seed: int) -> None:
     data = batches(seed)
