@@ -164,7 +164,7 @@ class Glossary:
         if other is None:
             return self
         made = Glossary([])  # which looks terms up in both: a request's must not cost what the model's has of them
-        made.entries = ChainMap(*(one.entries for one in (other, self)))  # type: ignore[arg-type]
+        made.entries = ChainMap(*(one.entries for one in (other, self)))
         made._kinds = list(dict.fromkeys([*self._kinds, *other._kinds]))
         made._layers = [*self._layers, *other._layers]
         return made
