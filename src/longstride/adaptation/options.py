@@ -61,7 +61,7 @@ class AdaptOptions(Options):
     )
     tokens: int = option(
         0,
-        "Padded tokens per update (0: 32,768 on a GPU; on a processor 512, or as many as the longest pair has).",
+        "Padded tokens per update (0: 32,768 on a GPU; on a processor 256, or as many as the longest pair has).",
         least=0,
         most=10**9,
     )

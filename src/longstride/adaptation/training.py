@@ -46,7 +46,7 @@ OBJECTIVE = DrafterObjectiveOptions(glance_first=0.0, glance_last=0.0, blocks=3,
 FEWEST = 20
 """Updates that minutes come to, however few these are"""
 CHECKPOINTS, AVERAGED = 20, 5
-FEW_TOKENS = 512
+FEW_TOKENS = 256
 """Padded tokens of an update on a processor: in a few minutes, many small updates teach more than few large ones."""
 APART = 30.0
 """Seconds between two checkpoints at least, where it was measured how long an update takes"""
