@@ -295,9 +295,9 @@ class Translator(LoadedModel):
             prefixes = {index: found for index in led if (found := placing[index](done[index].tokens))}
             for index in led:
                 if index not in prefixes and (lacks := placing[index].missing):
-                    told = ", ".join(map(shown, lacks[:NAMED])) + (" and others" if len(lacks) > NAMED else "")
+                    names = ", ".join(map(shown, lacks[:NAMED])) + (" and others" if len(lacks) > NAMED else "")
                     (warn or partial(warnings.warn, stacklevel=2))(
-                        f"line {numbers[index]} lacks terms of the glossary, for which no place was found: {told}."
+                        f"line {numbers[index]} lacks terms of the glossary, for which no place was found: {names}."
                     )
             apart = [[index for index in prefixes if (index in drafted) == given] for given in (True, False)]
             # By name: what is given would say nothing of how fast decoders are.
