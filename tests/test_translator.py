@@ -281,11 +281,18 @@ def test_one_set_of_names_for_options_and_limits(translator: Translator) -> None
         translator.translate("a", batch=0)
 
 
+HUB = (
+    "; models are never downloaded here. From the Hugging Face Hub: `hf download {0} --local-dir {1}`, then "
+    "`longstride import {1} -o {1}-longstride`."
+)
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("Helsinki-NLP/opus-mt-en-de", "; models are never downloaded: `longstride import` makes a model folder of a"),
-        ("nope", "; models are never downloaded: `longstride import` makes a model folder of a"),
+        ("Helsinki-NLP/opus-mt-en-de", HUB.format("Helsinki-NLP/opus-mt-en-de", "opus-mt-en-de")),
+        ("https://huggingface.co/facebook/bart-base", HUB.format("facebook/bart-base", "bart-base")),
+        ("nope", HUB.format("nope", "nope")),
         ("model/nope", "."),
         ("bundeld", " (did you mean bundled?)."),
         ("./modle", " (did you mean model?)."),

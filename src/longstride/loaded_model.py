@@ -300,10 +300,9 @@ class LoadedModel:
         size = self.target_tokenizer.size
         if unknown := [token for token in limits.banned if token >= size]:
             raise OptionError(f"banned expects ids of the model's vocabulary, 0 to {size - 1}, found {unknown[0]}.")
-        if limits.forced_first is not None and limits.forced_first >= size:
-            raise OptionError(
-                f"forced_first expects an id of the model's vocabulary, 0 to {size - 1}, found {limits.forced_first}."
-            )
+        for name in ("forced_first", "forced_last"):
+            if (forced := getattr(limits, name)) is not None and forced >= size:
+                raise OptionError(f"{name} expects an id of the model's vocabulary, 0 to {size - 1}, found {forced}.")
         if limits.max_length > self.longest - 1:
             return Limits(**{**vars(limits), "max_length": self.longest - 1})
         return limits

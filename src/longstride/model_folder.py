@@ -43,7 +43,7 @@ from longstride.nn.weights import (
     write_tensors,
 )
 from longstride.text.files import file_sha256, finite, read_json
-from longstride.text.folders import folder_written_whole, recover, remove_left_over
+from longstride.text.folders import check_plain, folder_written_whole, recover, remove_left_over
 from longstride.text.missing import check_there
 from longstride.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -431,6 +431,7 @@ def _read_config(path: Path) -> FolderConfig:
     check_there(path)
     if not path.is_dir():
         raise ModelFolderError(f"{path}: expected a model folder, found a file.")
+    check_plain(path)
     file = path / CONFIG
     if not file.is_file():
         _check_ours(path, "manifest.json", "ONNX Runtime")

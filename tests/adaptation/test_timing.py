@@ -123,6 +123,19 @@ def test_timing_ends_whatever_the_clock_says(seed: int, longest: float, seconds:
     assert least <= steady.each <= most
 
 
+@given(st.floats(0.5, 2.0), st.integers(2, 16))
+def test_updates_have_the_threads_that_they_are_fastest_with(gain: float, most: int) -> None:
+    """One, where several wait for cores that others use; afterwards there are as many as before."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patched:
+        now = [most]
+        patched.setattr(torch, "get_num_threads", lambda: now[0])
+        patched.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
+        assert timing._fastest(lambda count: 1.0 if now[0] == 1 else 1.0 / gain) == (most if gain >= 1 else 1)
+        assert now == [most]
+    assert torch.get_num_threads() == before
+
+
 @given(st.integers(0, 10**6))
 def test_every_kind_comes_first_and_nothing_is_left_out(seed: int) -> None:
     data = batches(seed)
@@ -177,14 +190,15 @@ def test_what_was_compiled_for_the_trial_is_trained_with(
 
 def test_a_run_by_minutes_is_the_same_again_by_what_it_kept(adapt: Callable[..., int], tmp_path: Path) -> None:
     """Its estimates are in updates.json; with them, another run makes the same updates at the same rates."""
-    assert adapt("one", "--minutes", "0.03", "--until", "train") == 0
-    assert adapt("two", "--minutes", "0.03", "--until", "decode") == 0
+    timed = ["--minutes", "0.03", "--set", "lines=12"]  # the same lines, however fast they are decoded
+    assert adapt("one", *timed, "--until", "train") == 0
+    assert adapt("two", *timed, "--until", "decode") == 0
     kept = tmp_path / "one.work" / "updates.json"
     figures = json.loads(kept.read_text())
     trained = json.loads((tmp_path / "one.work" / "train.json").read_text())
     assert figures["updates"] == trained["updates"] == figures["estimates"][-1][0]
     shutil.copy(kept, tmp_path / "two.work" / "updates.json")
-    assert adapt("two", "--minutes", "0.03", "--until", "train") == 0
+    assert adapt("two", *timed, "--until", "train") == 0
     one, two = (tmp_path / name / "drafted" / "drafter.safetensors" for name in ("one.work", "two.work"))
     assert one.read_bytes() == two.read_bytes()
     assert kept.read_bytes() == (tmp_path / "two.work" / "updates.json").read_bytes()

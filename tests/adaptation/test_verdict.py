@@ -23,7 +23,7 @@ def stages(
     return {
         "train": {"updates": 1_000, "passes": passes, "epochs": int(passes), "curve": curve},
         "exactness": {"1": found, "32": found, "seconds": 1.0},
-        "lengths": {"milliseconds": {"1": {"0": 2.0, "10": 3.0}}},
+        "lengths": {"lengths": "1:10", "milliseconds": {"1": {"0": 2.0, "10": 3.0}}},
     }
 
 
@@ -47,7 +47,7 @@ def test_where_nothing_more_is_learnt_drafts_do_not_pay_and_it_says_why() -> Non
     assert "2.40 tokens an iteration after 1,000 updates, 10.0 passes over the lines" in told
     assert "An iteration takes as long as 3.6 steps of greedy search" in told
     assert "--minutes" not in told
-    assert steps_of_an_iteration({**stages(FLAT), "lengths": {}}) is None
+    assert steps_of_an_iteration({**stages(FLAT), "lengths": {"lengths": "1:10"}}) is None
 
 
 def test_few_lines_and_missing_kinds_of_text_are_named() -> None:

@@ -32,6 +32,8 @@ def allowed(position: int, longest: int, limits: Limits, vocabulary: int) -> lis
 
 def may_follow(prefix: list[int], longest: int, limits: Limits, vocabulary: int) -> list[int]:
     """The same after a prefix, under limits that depend on it too."""
+    if len(prefix) == longest - 1 and limits.forced_last is not None:
+        return [limits.forced_last]
     if not prefix and limits.forced_first is not None:
         return [limits.forced_first]
     choices = allowed(len(prefix), longest, limits, vocabulary)
@@ -101,7 +103,9 @@ def beam(
         grown, ending = [], []
         for total, tokens in live:
             scores = log_probabilities(models, source, tokens)
-            if (not tokens and limits.forced_first is not None) or len(tokens) < min(len(begun.prefix), longest):
+            first, last = not tokens, len(tokens) == longest - 1
+            forced = (first and limits.forced_first is not None) or (last and limits.forced_last is not None)
+            if forced or len(tokens) < min(len(begun.prefix), longest):
                 scores = torch.zeros_like(scores)  # what is forced costs nothing
             for token in begun.among(may_follow(tokens, longest, limits, len(scores)), tokens, longest):
                 grown.append((total + float(scores[token]), [*tokens, token]))

@@ -125,7 +125,8 @@ def assert_equal(found, expected):
 def test_equals_the_beam_whatever_is_drafted(seed, rows, capacity, options, limits, sharpness, nodes, tree, forced):
     model = tiny_model(seed, sharpness=sharpness)
     source = random_source(rows, 5, seed=seed)
-    limits = replace(limits, forced_first=forced if forced not in limits.banned else None)
+    forced = forced if forced not in limits.banned else None
+    limits = replace(limits, forced_first=forced, forced_last=forced if seed % 2 else None)
     expected = Beam([model], RUNNER, options).decode(source, limits, capacity=capacity)
     found = decoded(model, MadeUpDrafter(seed, nodes, tree), options, source, limits, capacity)
     assert_equal(found, expected)

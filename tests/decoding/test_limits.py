@@ -44,6 +44,7 @@ HARD = st.builds(
     min_length=st.integers(0, 3),
     banned=st.sampled_from([(), (7,), (5, 9), BUT_ONE, BUT_ONE[1:]]),
     forced_first=st.sampled_from([None, 0, START, EOS, 7, 10]),
+    forced_last=st.sampled_from([None, 0, EOS, 8]),
     no_repeat_ngram=st.integers(0, 4),
     max_repeats=st.integers(0, 3),
 )
@@ -236,7 +237,7 @@ def test_without_the_limits_a_step_is_the_same_graph() -> None:
 
     model, source = tiny_model(1, torch.float32), random_source(2, 6, seed=1)
     names = {}
-    for limits in (Limits(), Limits(forced_first=6), Limits(no_repeat_ngram=2), Limits(max_repeats=2)):
+    for limits in (Limits(), Limits(forced_first=6, forced_last=7), Limits(no_repeat_ngram=2), Limits(max_repeats=2)):
         runner = OnnxRunner("fp32", 1, tell=refuse)
         Blockwise(model, tiny_heads(1), runner).decode(source, limits)
         names[limits] = {key[0] for key in runner.graphs if key[0] != "remember"}
@@ -257,7 +258,7 @@ def test_margins_are_between_tokens_that_may_stand(seed: int, limits: Limits) ->
         assert margin == pytest.approx(best[0] - best[1] if len(best) > 1 else float("inf"), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["forced_first", "no_repeat_ngram", "max_repeats"])
+@pytest.mark.parametrize("name", ["forced_first", "forced_last", "no_repeat_ngram", "max_repeats"])
 def test_who_cannot_obey_refuses_by_name(name: str) -> None:
     from longstride.systems.interleaved.model import Interleaving
     from longstride.systems.interleaved.options import InterleavingOptions

@@ -34,6 +34,7 @@ class Sizes:
     banned: tuple[int, ...] = ()
     min_length: int = 1
     forced_first: int | None = None
+    forced_last: int | None = None
     tree: bool = False
     """whether the draft is one"""
 
@@ -75,7 +76,9 @@ def differs(rule: Rule, min_block: int, sizes: Sizes, device: torch.device, dtyp
     def integers(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator).to(device)
 
-    limits = Limits(min_length=least, banned=sizes.banned, forced_first=sizes.forced_first)
+    limits = Limits(
+        min_length=least, banned=sizes.banned, forced_first=sizes.forced_first, forced_last=sizes.forced_last
+    )
     forbidden = forbidden_ids(limits, device)
     # Many are equal, so that ties count too.
     logits = (torch.randn(rows, block + 1, vocabulary, generator=generator) * 2).round().to(device, dtype)

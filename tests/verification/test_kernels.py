@@ -40,6 +40,7 @@ from tests.verification.kernel_check import Sizes, differing, differs
 def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, min_length, banned, forced):
     """Ragged rows, idle ones, ends inside drafts, limits within reach, many equal logits."""
     sizes = Sizes(rows, block, 17, width=8, banned=tuple(banned), min_length=min_length, forced_first=forced)
+    sizes = replace(sizes, forced_last=forced if seed % 2 else None)
     with torch.inference_mode():
         assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
 
@@ -57,6 +58,7 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
 def test_a_tree_is_judged_as_tensor_code_does(seed, rows, nodes, min_length, forced):
     """Its path, what is committed, the state that is told, and which keys and values are read from then on."""
     sizes = Sizes(rows, nodes, 17, width=8, min_length=min_length, forced_first=forced, tree=True)
+    sizes = replace(sizes, forced_last=forced if seed % 2 else None)
     with torch.inference_mode():
         assert differs(Rule(), 1, sizes, where(loops=True), torch.float32, seed) == ""
 
@@ -145,7 +147,7 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
     def outputs() -> list[object]:
         found = []
         decoder = decoder_of(kind, runner, 1, rule, least, adaptive)
-        for seed, more in enumerate(({}, {}, {"forced_first": 8}, {"no_repeat_ngram": 2})):
+        for seed, more in enumerate(({}, {}, {"forced_first": 8}, {"forced_last": 8}, {"no_repeat_ngram": 2})):
             bounds = replace(limits, **more)
             decoded = decoder.decode(random_source(3, 6, seed=seed), bounds, capacity=2, trace=True)
             found.append((decoded.tokens, None if adaptive else decoded.traces))

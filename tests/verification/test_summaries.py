@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longstride.contract import EOS, Limits, SpecialIds
-from longstride.verification.acceptance import FORBIDDEN, Rule, forbidden_ids, force_first, judge, scored, summarise
+from longstride.verification.acceptance import FORBIDDEN, Rule, forbidden_ids, force_ends, judge, scored, summarise
 from longstride.verification.drafting import Proposal
 from tests.decoding.oracles import allowed
 
@@ -66,9 +66,10 @@ def test_a_rank_below_beta_is_being_among_the_beta_best(seed, rows, block, coars
 @given(
     seed=st.integers(0, 10_000), block=st.integers(1, 5), coarse=st.booleans(), least=st.integers(0, 7),
     eos=st.sampled_from([EOS, 0, 9]), forced=st.sampled_from([None, 6, 7]),
+    last=st.sampled_from([None, 8]),
 )  # fmt: skip
-def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coarse, least, eos, forced):
-    """An end that comes too early is none of them, nor is any other where the first token is forced."""
+def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coarse, least, eos, forced, last):
+    """An end that comes too early is none of them, nor is any other where the first or the last token is forced."""
     rows = 3
     logits, draft, start, longest = random_step(seed, rows, block, coarse, least)
     draft[draft == EOS] = eos
@@ -77,8 +78,8 @@ def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coars
     forbidden = forbidden_ids(Limits(banned=(7,)), CPU, SpecialIds(eos=eos))
     positions = start[:, None] + torch.arange(block + 1)
     reading = summarise(logits, positions, longest, forbidden, least, draft, ranked=True, eos=eos)
-    if forced is not None:
-        reading = force_first(reading, forced, positions, logits, draft)
+    limits = Limits(forced_first=forced, forced_last=last)
+    reading = force_ends(reading, limits, positions, longest, logits, draft)
     assert reading.top_logit is not None
     assert reading.draft_logit is not None
     assert reading.draft_rank is not None
@@ -87,6 +88,7 @@ def test_a_drafted_token_is_ranked_among_those_that_may_stand(seed, block, coars
         choices = {*range(VOCABULARY)} - {*forbidden.tolist()} - ({eos} if at < least else set())
         choices = {eos} if at >= longest[row] else choices
         choices = {forced} if at == 0 and forced is not None else choices
+        choices = {last} if at == longest[row] - 1 and last is not None else choices
         assert reading.top_logit[row, place] == max(logits[row, place, one] for one in choices)
         if token not in choices:
             assert reading.draft_logit[row, place] == FORBIDDEN

@@ -391,6 +391,8 @@ def _finished(output: Path, origin: dict[str, Any]) -> Path | None:
 
 def is_hugging_face(folder: Path) -> bool:
     """Whether a folder's config.json is one of transformers'."""
+    if not (folder / model_folder.CONFIG).is_file():
+        return False
     try:
         values = read_json(folder / model_folder.CONFIG)
     except (OSError, ValueError):

@@ -90,8 +90,8 @@ def text(
     how = f"{exact[0].runtime}, {exact[0].precision}" if exact else ""
     same = "The same model, with a drafter that foresees several of its tokens: the output of greedy search, sooner."
     slower = (
-        "The same model, with a drafter. On this device drafts are not faster than greedy search, so that it "
-        "is the default; `--decoder draft-verify` drafts all the same, with the same output."
+        "The same model, with a drafter. As it is trained, drafts are not faster than greedy search on this device, so "
+        "that greedy search is the default; `--decoder draft-verify` drafts all the same, with the same output."
     )
     asked = base.config.default_decoder
     beams = [f"- Its own settings ask for {asked}: `--decoder {asked}` is as before."] if asked != "greedy" else []

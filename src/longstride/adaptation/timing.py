@@ -11,7 +11,8 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -27,6 +28,8 @@ WINDOW, LEAST, WITHIN = 0.005, 5, 0.1
 """The length of a window, as a share of the training time; its fewest readings; by what share two windows may differ"""
 PATIENCE = 0.05
 """The share of the training time that timing may take"""
+TURNS = 3
+"""Updates that are timed with one thread, and with all"""
 TOGETHER = 4
 """Updates between two readings on a GPU, since a reading waits for it"""
 _TILES = (16, 32, 64, 128)
@@ -122,7 +125,30 @@ class Trial:
 
     compiling: float
     """seconds until every kind of batch had been trained on"""
-    steady: Steady = field(default_factory=lambda: Steady(0))
+    steady: Steady
+    threads: int
+    """of PyTorch, with which updates are fastest"""
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """Let PyTorch use this number of threads within."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _fastest(timed: Callable[[int], float]) -> int:
+    """Return the number of threads for updates: all, or one where they wait for cores that other programs use."""
+    taken: dict[int, list[float]] = {torch.get_num_threads(): [], 1: []}
+    for _ in range(TURNS if len(taken) > 1 else 0):
+        for count, readings in taken.items():
+            with with_threads(count):
+                readings.append(timed(1))
+    return min(taken, key=lambda count: statistics.median(taken[count] or [0]))
 
 
 def trial(
@@ -163,10 +189,11 @@ def trial(
             compiling += timed(1)
             if stop.made:
                 return None
-        while seconds is not None:
-            steady.add(timed(together) / together, together)
-            if stop.made:
-                return None
-            if steady.done:
-                break
-    return Trial(compiling, steady)
+        short = seconds is not None and 2 * TURNS * compiling <= 2 * PATIENCE * seconds
+        threads = torch.get_num_threads() if gpu or not short else _fastest(timed)
+        with with_threads(threads):
+            while seconds is not None and not steady.done:
+                steady.add(timed(together) / together, together)
+                if stop.made:
+                    return None
+    return Trial(compiling, steady, threads)

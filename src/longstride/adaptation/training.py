@@ -19,7 +19,7 @@ import torch
 
 from longstride import model_folder
 from longstride.adaptation.options import AdaptOptions
-from longstride.adaptation.timing import trial
+from longstride.adaptation.timing import trial, with_threads
 from longstride.adaptation.work import Work
 from longstride.contract import Objective, OptionError
 from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
@@ -169,7 +169,8 @@ def train(
     each = float(updates.get("seconds_per_update", APART))
     how = training_options(count, built.model.options.width, options, device, again, each)
     into = work.folder / "training"
-    result = Trainer(built, objective, batches, how, into, device, reporter=tell, pace=pace).run(resume=True)
+    with with_threads(int(updates.get("threads", torch.get_num_threads()))):
+        result = Trainer(built, objective, batches, how, into, device, reporter=tell, pace=pace).run(resume=True)
     if result.interrupted:
         return None
     listed = {}
@@ -229,6 +230,8 @@ def _timed(
         fit = f"{FEWEST} updates are the fewest; they take about {max(0.1, count * each / 60):,.1f} minutes here"
     tell.message(f"{took}; {fit}; the number is corrected while training.")
     figures = {"updates": count, "seconds_per_update": round(each, 6), "compiling_seconds": round(found.compiling, 1)}
+    if device.type == "cpu":
+        figures["threads"] = found.threads  # decides bits, so that a resumed run has to have as many
     return work.finish("updates", {**figures, "estimates": [astuple(Estimate(0, 0.0, count))]})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from longstride.adaptation.options import AdaptOptions
 from longstride.bench.comparison import paired_times, speed_up
 from longstride.bench.records import Latency, Record
+from longstride.verification.draft_policy import DraftPolicy
 
 FLAT = 0.02
 """Growth of drafts, or fall of the loss, in the last quarter of a training, below which nothing more is learnt"""
@@ -58,10 +59,15 @@ def verdict(
     """Return some sentences: what the training brought, whether it was long enough, and what to try."""
     trained, tokens = stages["train"], float(_one_at_a_time(stages).get("tokens_per_iteration", 0.0))
     curve, passes = trained.get("curve", []), float(trained.get("passes", trained["epochs"]))
-    change, ratio = last_quarter(curve), _ratio(records)
+    policy = DraftPolicy.from_text(stages["lengths"]["lengths"])
+    change, ratio = last_quarter(curve), _ratio(records) if policy.nodes(1) or policy.length(1, 1) else ""
     learning = change is None or passes < FEW_PASSES or change[1] > FLAT or change[0] < -FLAT
     raced = f", {ratio} times greedy search one at a time," if ratio else ""
-    grew = f"; in the last quarter they grew by {change[1]:.0%} and the loss by {change[0]:.1%}" if change else ""
+    grew = (
+        f"; in the last quarter the loss changed by {change[0]:+.1%}, right tokens by {change[1]:+.0%}"
+        if change
+        else ""
+    )
     about = f"{tokens:.2f} tokens an iteration{raced} after {trained['updates']:,} updates, {passes:,.1f} passes"
     if pays:
         found = ["Drafts pay here."]

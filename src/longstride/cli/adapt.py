@@ -173,27 +173,19 @@ class _Around:
 
     def bring_in(self, folder: Path, into: Path, languages: tuple[str | None, str | None]) -> dict[str, Any]:
         """As `import` does it; where transformers is not installed, the import is not compared with it."""
-        from longstride.contract import WorkError
-        from longstride.interop.hf.check import compare_with_transformers
-        from longstride.interop.hf.importing import import_folder
+        from longstride.interop.hf.checked import import_checked
         from longstride.interop.peers import SENTENCES
         from longstride.runtime.libraries import MissingPackageError, package
-        from longstride.translator import load
 
         self.progress("importing", 0, 1)
-        found = import_folder(folder, *languages)
-        for note in found.notes:
-            self.message(note)
-        found.save(into)
+        lines: tuple[str, ...] | None = SENTENCES
         try:
             package("transformers")
         except MissingPackageError:
-            return {"told": f"{found.family}, not compared: transformers is not installed"}
-        self.progress("comparing with transformers", 0, 1)
-        compared = compare_with_transformers(folder, load(into, device="cpu"), SENTENCES, languages)
-        if compared.first is not None:
-            raise WorkError(f"{folder}: {compared}")
-        return {"told": f"{found.family}. {compared}".rstrip(".")}
+            lines = None
+        found, compared = import_checked(folder, into, lines, languages, note=self.message)
+        told = f"{found.family}, not compared: transformers is not installed"
+        return {"told": told if compared is None else f"{found.family}. {compared}".rstrip(".")}
 
     def open(self, folder: Path) -> Translator:
         """As users will run it."""

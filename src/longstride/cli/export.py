@@ -82,16 +82,15 @@ def _check(translator: Translator, to: str, folder: Path, precision: str, lines:
     from longstride.interop.exportable import GREEDY
     from longstride.interop.onnx_folder import OnnxFolder
     from longstride.interop.peers import PEERS, agreement, open_peer
-    from longstride.runtime.libraries import MissingPackageError
 
     if to not in (*PEERS, OnnxFolder.name) or GREEDY not in translator.decoders:
         return
     try:
         peer = OnnxFolder(folder) if to == OnnxFolder.name else open_peer(to, folder, translator, precision=precision)
-    except MissingPackageError as error:
+        found = agreement(translator, peer, lines)
+    except OptionError as error:  # a package that is missing, or a limit that the other library does not have
         warn(f"not checked: {error}")
         return
-    found = agreement(translator, peer, lines)
     out.print(f"Greedy search by {to} {peer.version}, {precision}: {found}.", markup=False)
     if found.differing and precision == "fp32":
         warn("in fp32 only a near-tie may come out differently; look at the sentences that do.")

@@ -34,7 +34,7 @@ def translate_page(
     glossary: Glossary | None,
 ) -> tuple[str, list[str]]:
     """The translation of the page in a file, and the names of the decoders that ran."""
-    from longstride.serving.html import translate_html
+    from longstride.serving.documents import translate_html
     from longstride.serving.models import Models, ModelSpec
     from longstride.serving.service import Service
     from longstride.serving.settings import ServerSettings

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from longstride.cli import options as shared
-from longstride.cli.console import Bar, out, say
+from longstride.cli.console import Bar, out, say, warn
 from longstride.cli.export import check_sentences
 from longstride.cli.streams import input_file, result_folder
-from longstride.contract import InputError, ModelFolderError, WorkError
+from longstride.contract import InputError, ModelFolderError
 
 
 def import_(
@@ -29,40 +30,40 @@ def import_(
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Do not compare outputs; transformers need not be installed.")
     ] = False,
+    ignore_field: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --unchecked: a field of config.json or generation_config.json, or a tensor, that is not known "
+            "and may be ignored; may be given several times."
+        ),
+    ] = None,
 ) -> None:
     """Make a model folder of a Hugging Face encoder-decoder.
 
     Marian (OPUS-MT), M2M100 and NLLB, BART, T5 with mT5 and Flan-T5, mBART, Pegasus. Outputs are compared with those of
-    transformers, token by token; where they differ, nothing is written.
+    transformers, token by token; where they differ, nothing is written. Fields and tensors that neither transformers
+    nor this reads are ignored, with a warning.
     """
-    from longstride.interop.hf.check import compare_with_transformers
-    from longstride.interop.hf.importing import import_folder
-    from longstride.runtime.libraries import MissingPackageError, package
-    from longstride.text.folders import folder_written_whole
-    from longstride.translator import load
+    from longstride.interop.hf.checked import import_checked
+    from longstride.text.missing import check_there
 
     output = result_folder(output)
     _check_replaceable(output)
     lines = check_sentences(input_file(check_lines))
-    if not unchecked:
-        try:
-            package("transformers")
-        except MissingPackageError as error:
-            raise MissingPackageError(f"{error} Or import without comparing outputs: --unchecked.") from None
+    check_there(folder, "a Hugging Face folder")
     say(f"Reading {folder}.")
-    found = import_folder(folder, source_lang, target_lang)
-    for note in found.notes:
-        say(note)
-    with folder_written_whole(output.resolve()) as building:
-        found.save(building)
-        if not unchecked:
-            with Bar("comparing outputs", len(lines)) as shown:
-                compared = compare_with_transformers(
-                    folder, load(building, device="cpu"), lines, (source_lang, target_lang), lambda done: shown.to(done)
-                )
-            if compared.first is not None:
-                raise WorkError(f"{folder}: {compared} Nothing was written.")
-            out.print(str(compared), markup=False)
+    with nullcontext() if unchecked else Bar("comparing outputs", len(lines)) as shown:
+        found, compared = import_checked(
+            folder,
+            output.resolve(),
+            None if unchecked else lines,
+            (source_lang, target_lang),
+            ignore=ignore_field or [],
+            note=warn,
+            progress=None if shown is None else shown.to,
+        )
+    if compared is not None:
+        out.print(str(compared), markup=False)
     say(f"{found.family}, imported to {output}.")
 
 

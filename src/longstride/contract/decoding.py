@@ -142,6 +142,13 @@ class Limits(Options):
         least=0,
         most=2**31 - 1,
     )
+    forced_last: int | None = option(
+        None,
+        "The last token of every output that is as long as it may be, whatever the model says; it counts like any "
+        "other.",
+        least=0,
+        most=2**31 - 1,
+    )
     no_repeat_ngram: int = option(
         0,
         "No n-gram of this many tokens stands twice in an output, the decoder's start token counted (0: any may).",
@@ -191,7 +198,7 @@ class PrefixLimits(Limits):
         return limits if limits.prefixes else PrefixLimits(**vars(limits))
 
 
-HARD_LIMITS = frozenset({"forced_first", "no_repeat_ngram", "max_repeats", "prefixes"})
+HARD_LIMITS = frozenset({"forced_first", "forced_last", "no_repeat_ngram", "max_repeats", "prefixes"})
 """Limits that only some decoders can obey; the others refuse them."""
 
 

@@ -13,6 +13,7 @@ ELSEWHERE = {
     "min_length": ("min_new_tokens", "min_decoding_length"),
     "no_repeat_ngram": ("no_repeat_ngram_size",),
     "forced_first": ("forced_bos_token_id",),
+    "forced_last": ("forced_eos_token_id",),
     "banned": ("suppress_tokens",),
     "temperature": ("sampling_temperature",),
     "top_k": ("sampling_topk",),

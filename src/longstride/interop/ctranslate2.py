@@ -77,6 +77,7 @@ def _filled(model: Exportable) -> Any:
         activation=getattr(specs.Activation, _ACTIVATIONS[o.activation]),
         layernorm_embedding=o.embedding_norm,
     )
+    spec.encoder.num_heads = type(spec.encoder.num_heads)(o.of_encoder.heads)
     # Copies everywhere: quantizing works in place, and would change the model that the weights are of.
     spec.encoder.embeddings[0].weight = model.source_embedding.clone()
     spec.decoder.embeddings.weight = model.target_embedding.clone()

@@ -74,7 +74,7 @@ class Peer(Decoder):
     precision: str
     threads: int
     special: SpecialIds = DEFAULT_IDS
-    obeys = HARD_LIMITS - {"max_repeats", "prefixes"}
+    obeys = HARD_LIMITS - {"forced_last", "max_repeats", "prefixes"}
 
     @property
     def signature(self) -> str:

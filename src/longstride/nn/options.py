@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -21,6 +21,12 @@ class TransformerOptions(Options):
     width: int = option(512, "Model width d.", least=1, most=65536)
     feed_forward: int = option(2048, "Hidden width of the feed-forward layers.", least=1, most=2**20)
     heads: int = option(8, "Attention heads; must divide the width.", least=1, most=65536)
+    encoder_feed_forward: int | None = option(
+        None, "The encoder's feed_forward where it differs from the decoder's.", least=1, most=2**20
+    )
+    encoder_heads: int | None = option(
+        None, "The encoder's heads where they differ from the decoder's.", least=1, most=65536
+    )
     encoder_layers: int = option(6, "Encoder depth.", least=1, most=1000)
     decoder_layers: int = option(6, "Decoder depth.", least=1, most=1000)
     head: int | None = option(
@@ -82,10 +88,11 @@ class TransformerOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head is None and self.width % self.heads:
-            raise OptionError(f"heads expects a divisor of the width {self.width}, found {self.heads}.")
-        if self.heads % (self.key_value_heads or self.heads):
-            raise OptionError(f"key_value_heads expects a divisor of {self.heads}, found {self.key_value_heads}.")
+        for name, heads in (("heads", self.heads), ("encoder_heads", self.encoder_heads or self.heads)):
+            if self.head is None and self.width % heads:
+                raise OptionError(f"{name} expects a divisor of the width {self.width}, found {heads}.")
+            if heads % (self.key_value_heads or heads):
+                raise OptionError(f"key_value_heads expects a divisor of {heads}, found {self.key_value_heads}.")
         if self.positions == "relative" and self.relative_distance <= self.relative_buckets // 2:
             # Half of the buckets are for one distance each; the others have to have some left.
             raise OptionError(
@@ -100,6 +107,17 @@ class TransformerOptions(Options):
             raise OptionError(f"width expects an even number, found {self.width}.")
         if self.tie == "all" and self.source_vocabulary not in (None, self.vocabulary):
             raise OptionError("tie: all expects one vocabulary for both sides; use tie: target where they differ.")
+
+    @cached_property
+    def of_encoder(self) -> TransformerOptions:
+        """The same with the encoder's sizes of layers as those of both sides."""
+        return replace(
+            self,
+            heads=self.encoder_heads or self.heads,
+            feed_forward=self.encoder_feed_forward or self.feed_forward,
+            encoder_heads=None,
+            encoder_feed_forward=None,
+        )
 
     def refuse_beyond_marian(self, what: str) -> None:
         """For decoders that are made for absolute positions, attention to all of them and plain logits alone."""

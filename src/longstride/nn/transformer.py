@@ -54,11 +54,11 @@ class Transformer(nn.Module):
         )
         by_distance = options.positions == "relative"
         self.encoder_bias, self.decoder_bias = (
-            _relative(options, both) if by_distance else None for both in (True, False)
+            _relative(*of_side) if by_distance else None for of_side in ((options.of_encoder, True), (options, False))
         )
         bias = torch.zeros(options.vocabulary) if options.logits_bias else None
         self.register_buffer("logits_bias", bias)  # it comes with a model, and is not trained
-        self.encoder = Stack([EncoderLayer(options) for _ in range(options.encoder_layers)], options)
+        self.encoder = Stack([EncoderLayer(options.of_encoder) for _ in range(options.encoder_layers)], options)
         self.decoder = Stack([DecoderLayer(options) for _ in range(options.decoder_layers)], options)
         self.dropout = nn.Dropout(options.dropout)
         self.token_loss = TokenLoss()

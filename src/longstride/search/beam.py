@@ -75,13 +75,15 @@ class Search:
     """the id that ends an output"""
     forced_first: int | None = None
     """the first word of every hypothesis, of log-probability 0; for steps of one word"""
+    forced_last: int | None = None
+    """the same of the last word of the longest output"""
     like_hf: LikeHF | None = None
     """search as Hugging Face does; for steps of one word"""
 
     @property
     def plain(self) -> bool:
         """Whether it is one that the kernels of our own know."""
-        return self.forced_first is None and self.like_hf is None
+        return self.forced_first is None and self.forced_last is None and self.like_hf is None
 
     def divisors(self, longest: int) -> Tensor:
         """[longest + 1] what the log-probability of an output of so many words is divided by"""
@@ -207,13 +209,15 @@ class Beam:
         at = state.length[:, None] + self._slots
         must_end = at >= state.longest[:, None]
         scores = scores.within(must_end, (at < search.earliest) & ~must_end if search.earliest else None)
-        like_hf, forced = search.like_hf, search.forced_first
+        like_hf = search.like_hf
         if not search.plain:
             assert isinstance(scores, SlotScores), "for steps of one word"
             if like_hf is not None and like_hf.forced_eos:
                 scores = scores.only(must_end[:, 0], search.eos, search.eos)
-            if forced is not None:
-                scores = scores.only(state.length == 0, forced, search.eos)
+            if search.forced_first is not None:
+                scores = scores.only(state.length == 0, search.forced_first, search.eos)
+            if search.forced_last is not None:
+                scores = scores.only(state.length == state.longest - 1, search.forced_last, search.eos)
         live = where(state.done[:, None], DEAD, state.live)[..., None]
         partial = Continuations(live, state.words[..., None, :0])
         taken = (state.finished > DEAD).sum(1)

@@ -57,6 +57,7 @@ class BeamOptions(Options):
             earliest=limits.min_length,
             eos=eos,
             forced_first=limits.forced_first,
+            forced_last=limits.forced_last,
             like_hf=LikeHF(self.early_stopping, self.forced_eos) if hf else None,
         )
 

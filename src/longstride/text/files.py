@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from longstride.contract import OptionError, WorkError
+from longstride.text.naming import called
 
 _Path = str | os.PathLike[str]
 
@@ -70,7 +71,8 @@ def written_whole(path: _Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / f"output{_ending(target.path)}"
-        yield temporary
+        with called(temporary, path):
+            yield temporary
         with output_file(path) as file, temporary.open("rb") as made:
             shutil.copyfileobj(made, file)
 
@@ -96,7 +98,8 @@ def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
         else:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         lock_file(handle)
-        yield temporary
+        with called(temporary, final):
+            yield temporary
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
@@ -108,10 +111,7 @@ def temporary_beside(path: _Path, folder: bool = False) -> Iterator[Path]:
 
 
 def check_writable(*paths: _Path | None) -> None:
-    """Refuse files that could not be written, before hours are spent on what is to be in them; changes nothing.
-
-    What is none is passed over; a regular file that is named twice would be lost once, and is refused.
-    """
+    """Refuse files that could not be written, and regular files that are named twice; changes nothing."""
     seen: set[Path] = set()
     for path in paths:
         if path is None:
@@ -158,8 +158,7 @@ def regular_target(path: _Path) -> Path | None:
 
 
 def opens_at_once(path: _Path) -> bool:
-    """Whether writing to `path` can begin without another process: not a pipe that has a name, which waits for whoever
-    reads it; what is open already, /dev/stdout say, may be one."""
+    """Return False for a pipe that has a name, which waits for a reader; what is open already may be one."""
     target = _target(path)
     return target.whole or target.descriptor is not None or stat.S_ISCHR(os.stat(target.path).st_mode)
 

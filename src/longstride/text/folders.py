@@ -6,11 +6,15 @@ import glob
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from longstride.contract.errors import ModelFolderError
+from longstride.text.naming import called
 
 LEFT_OVER = 3600.0
 """Seconds after which what a killed process left behind is removed; no write takes that long."""
@@ -24,7 +28,8 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
     remove_left_over(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        yield building
+        with called(building, path):
+            yield building
         os.chmod(building, 0o755)
         for file in building.iterdir():
             os.chmod(file, 0o644)
@@ -32,6 +37,17 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
+
+
+def check_plain(folder: Path) -> None:
+    """Refuse a folder with a FIFO, a socket or a device in it, which somebody might wait for or read for ever."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # a link that leads nowhere
+                mode = entry.stat().st_mode
+                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    kind = "a FIFO" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+                    raise ModelFolderError(f"{folder / entry.name}: expected a regular file, found {kind}.")
 
 
 def recover(path: Path) -> None:

@@ -11,22 +11,23 @@ from longstride.contract.errors import ModelFolderError
 from longstride.contract.suggestions import meant
 from longstride.text.folders import recover
 
-_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
-"""What Hugging Face calls a model: its owner, where it has one, and its name"""
+_HUB_NAME = re.compile(r"(?:https?:/+)?(?:(?:huggingface|hf)\.co/)?([\w-][\w.-]*(?:/[\w.-]+)?)")
+"""A model's name at Hugging Face, with or without its owner, or the address of its page"""
 
 
-def check_there(path: Path) -> None:
+def check_there(path: Path, what: str = "a model folder") -> None:
     """Refuse a path at which there is nothing; what a killed process moved away is put back first."""
     recover(path)
     if path.exists():
         return
-    told = f"{path}: expected a model folder, found nothing"
+    told = f"{path}: expected {what}, found nothing"
     if near := meant(str(path), [BUNDLED, *_folders_beside(path)]):
         raise ModelFolderError(f"{told}{near}.")
-    if _HUB_NAME.fullmatch(str(path)) and (path.parent == Path() or not os.path.lexists(path.parent)):
+    if (hub := _HUB_NAME.fullmatch(str(path))) and (path.parent == Path() or not os.path.lexists(path.parent)):
+        name = hub[1].rpartition("/")[2]
         raise ModelFolderError(
-            f"{told}; models are never downloaded: `longstride import` makes a model folder of a Hugging Face folder "
-            "on this machine."
+            f"{told}; models are never downloaded here. From the Hugging Face Hub: `hf download {hub[1]} --local-dir "
+            f"{name}`, then `longstride import {name} -o {name}-longstride`."
         )
     raise ModelFolderError(f"{told}.")
 

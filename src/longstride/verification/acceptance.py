@@ -265,11 +265,22 @@ def nothing_left(logits: Tensor, positions: Tensor, forbidden: Tensor, min_lengt
     return logits.amax(dim=-1) == FORBIDDEN
 
 
-def force_first(
-    reading: LogitSummary, token: int, positions: Tensor, logits: Tensor, draft: Tensor | None = None
+def force_ends(
+    reading: LogitSummary,
+    limits: Limits,
+    positions: Tensor,
+    longest: Tensor,
+    logits: Tensor,
+    draft: Tensor | None = None,
 ) -> LogitSummary:
-    """The same where the first token of an output, at position 0 of positions [rows, step], is `token` and no other."""
-    return force(reading, torch.full_like(positions, token), positions == 0, logits, draft)
+    """The same with tokens that limits force, at positions [rows, step] 0 and `longest` [rows] - 1."""
+    if limits.forced_first is not None:
+        tokens = torch.full_like(positions, limits.forced_first)
+        reading = force(reading, tokens, positions == 0, logits, draft)
+    if limits.forced_last is not None:
+        tokens = torch.full_like(positions, limits.forced_last)
+        reading = force(reading, tokens, positions == longest[:, None] - 1, logits, draft)
+    return reading
 
 
 def force(reading: LogitSummary, tokens: Tensor, where: Tensor, logits: Tensor, draft: Tensor | None) -> LogitSummary:

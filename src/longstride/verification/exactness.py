@@ -132,6 +132,8 @@ def _margins(decoder: Decoder, source: Source, prefixes: list[list[int]], limits
     certain = (at >= batch.longest[: source.rows]) | (best[:, 0] == FORBIDDEN)  # where nothing may stand, EOS follows
     if limits.forced_first is not None:
         certain = certain | (at == 0)
+    if limits.forced_last is not None:
+        certain = certain | (at == batch.longest[: source.rows] - 1)
     margin = torch.where(certain, float("inf"), best[:, 0] - best[:, 1])
     return [float(value) for value in margin.tolist()]
 

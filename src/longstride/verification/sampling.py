@@ -15,14 +15,14 @@ stand here. Block verification gains where drafts are drawn; here there is nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from longstride import ops
-from longstride.contract import EOS
-from longstride.verification.acceptance import FORBIDDEN, Sampling
+from longstride.contract import EOS, Limits
+from longstride.verification.acceptance import FORBIDDEN, LogitSummary, Sampling, force_ends
 from longstride.verification.drafting import Proposal
 from longstride.verification.prefixes import TablePrefixes
 
@@ -38,8 +38,7 @@ class Draws:
     """[rows] how long outputs may be"""
     forbidden: Tensor
     """[n] ids that are never chosen"""
-    min_length: int = 0
-    forced_first: int | None = None
+    limits: Limits = field(default_factory=Limits)
     eos: int = EOS
     prefixes: TablePrefixes | None = None
 
@@ -50,8 +49,8 @@ class Draws:
         """
         sampling, eos = self.sampling, self.eos
         logits = logits.index_fill(-1, self.forbidden, FORBIDDEN)
-        if self.min_length:
-            logits[..., eos].masked_fill_(positions < self.min_length, FORBIDDEN)
+        if self.limits.min_length:
+            logits[..., eos].masked_fill_(positions < self.limits.min_length, FORBIDDEN)
         ids = torch.arange(logits.shape[-1], device=logits.device)
         if sampling.top_k or sampling.top_p < 1:
             logits, ids = _ranked(logits, sampling.top_k)
@@ -72,7 +71,8 @@ class Draws:
             prescribed, where = self.prefixes.at(positions)
             drawn = torch.where(where, prescribed, drawn)
         drawn = torch.where(positions >= self.longest[:, None], eos, drawn)
-        return drawn if self.forced_first is None else drawn.masked_fill(positions == 0, self.forced_first)
+        forced = LogitSummary(drawn)
+        return force_ends(forced, self.limits, positions, self.longest, logits).top
 
     def needed(self, logits: Tensor, positions: Tensor, draft: Proposal) -> Tensor:
         """The same, but -1 in slots that their row does not get to, for hosts that may look at a token: then drawing

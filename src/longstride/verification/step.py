@@ -24,7 +24,7 @@ from longstride.verification.acceptance import (
     Rule,
     Sampling,
     force,
-    force_first,
+    force_ends,
     judge,
     nothing_left,
     summarise,
@@ -241,17 +241,14 @@ class VerifyStep:
         if batch.prefixes is not None:
             tokens, where = batch.prefixes.at(positions)
             reading = force(reading, tokens, where & (positions < batch.longest[:, None]), logits, draft)
-        if limits.forced_first is None:
-            return reading
-        return force_first(reading, limits.forced_first, positions, logits, draft)
+        return force_ends(reading, limits, positions, batch.longest, logits, draft)
 
     def _draw(self, batch: Batch, logits: Tensor, positions: Tensor, draft: Proposal) -> LogitSummary:
         """The verifier's tokens under all limits, drawn; -1 in slots that need none."""
         sampling, limits = self.acceptance.sampling, self.limits
         assert sampling is not None
         assert batch.streams is not None
-        bounds = (batch.longest, batch.forbidden, limits.min_length, limits.forced_first, self._eos)
-        draws = Draws(sampling, batch.streams, *bounds, batch.prefixes)
+        draws = Draws(sampling, batch.streams, batch.longest, batch.forbidden, limits, self._eos, batch.prefixes)
         if not batch.looks:
             return LogitSummary(draws.all(logits, positions))
         live = replace(draft, count=torch.where(batch.rows.done, 0, draft.count))
@@ -271,9 +268,9 @@ class VerifyStep:
         bounds = Bounds(batch.permitted, rows.start, batch.longest, limits.min_length, self._eos, depth)
         wanted = draft.ids if acceptance.reads_draft and ids.shape[1] > 1 else None
         reading = summarise_fused(logits, bounds, wanted, acceptance.rule.kind == "top")
-        if limits.forced_first is not None:
+        if limits.forced_first is not None or limits.forced_last is not None:
             positions = ops.slots_from(rows.start, ids.shape[1]) if depth is None else depth + rows.start[:, None]
-            reading = force_first(reading, limits.forced_first, positions, logits, wanted)
+            reading = force_ends(reading, limits, positions, batch.longest, logits, wanted)
         told = hidden if self.drafter.observes else None
         found, path, state = settle_fused(
             acceptance.rule, acceptance.min_block, ids, draft, reading, told, rows, self._eos

@@ -197,7 +197,7 @@ def _traced(
         layered=frozenset(name for name in layered if name in inputs or name in state),
         settings=(
             *verify.settings,
-            *(block, of.acceptance, of.limits.min_length, of.limits.forced_first, of.special),
+            *(block, of.acceptance, of.limits.min_length, of.limits.forced_first, of.limits.forced_last, of.special),
             *(() if drafter is None else drafter.settings),
         ),
     )

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from longstride.bench.exactness import first_difference
-from longstride.contract import Source
+from longstride.contract import ModelFolderError, Source, WorkError
 from longstride.interop.exportable import GREEDY
+from longstride.interop.hf.fields import Fields
 from longstride.interop.peers import quiet, until
 from longstride.runtime.libraries import package
 from longstride.translator import Translator
@@ -62,16 +63,30 @@ def compare_with_transformers(
     translator: Translator,
     lines: Sequence[str],
     languages: tuple[str | None, str | None] = (None, None),
+    ignored: Sequence[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Compared:
-    """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey."""
+    """Greedy search by both, in single precision on the processor; the folder's settings are transformers' to obey.
+
+    Fields that were `ignored` here must be unknown to transformers too.
+    """
     library = package("transformers")
+    kind = Fields.read(folder / "config.json").values["model_type"]
+    known = library.CONFIG_MAPPING[kind](), library.GenerationConfig()
+    if read := [name for name in ignored if any(hasattr(settings, name) for settings in known)]:
+        raise ModelFolderError(
+            f"{folder}: the field {read[0]} is not supported; transformers {library.__version__} may read it."
+        )
+    named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
     with quiet(library):
-        named = {key: code for key, code in zip(("src_lang", "tgt_lang"), languages, strict=True) if code is not None}
-        tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
-        model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+        try:
+            tokenizer = library.AutoTokenizer.from_pretrained(folder, local_files_only=True, **named)
+            model = library.AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        except Exception as error:  # of any kind: its checks of settings have their own
+            told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise WorkError(f"{folder}: transformers {library.__version__} could not open it ({told}).") from error
     with quiet(library):
-        return compare_ids(model, str(library.__version__), translator, lines, tokenizer, progress)
+        return compare_ids(model.eval(), str(library.__version__), translator, lines, tokenizer, progress)
 
 
 def compare_ids(
@@ -122,7 +137,7 @@ def generated(
     if unsaid or getattr(tokenizer, "start", None) is not None:
         settings["decoder_start_token_id"] = special.start
     if own.max_length is None and own.max_new_tokens is None:
-        settings["max_new_tokens"] = longest + (own.forced_eos_token_id is not None)
+        settings["max_new_tokens"] = longest + (own.forced_eos_token_id in (special.eos, [special.eos]))
     found = model.generate(
         padded, attention_mask=visible.long(), num_beams=1, do_sample=False, **settings
     )  # fmt: skip

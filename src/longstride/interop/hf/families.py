@@ -55,8 +55,14 @@ NEUTRAL: dict[str, Any] = {
     "pruned_heads": ({},),
     "add_bias_logits": False,
     "quantization_config": (),
+    "compression_config": (),
+    "custom_pipelines": ({},),
 }
-"""Fields that change nothing while they have these values; () means that there is none but null."""
+"""Fields that change nothing while they have these values; () means that there is none but null.
+
+Quantized and compressed weights have to be unpacked first. Custom pipelines change texts by code of their own, which no
+comparison of ids sees.
+"""
 
 
 @dataclass(frozen=True)
@@ -114,14 +120,22 @@ class Family:
         return found
 
 
+def _of_sides(fields: Fields, ours: str, theirs: str, default: int) -> dict[str, int]:
+    """A size that either side has of its own; the encoder's is said where it differs."""
+    encoder, decoder = (fields.number(f"{side}_{theirs}", default, 1) for side in ("encoder", "decoder"))
+    return {ours: decoder} if encoder == decoder else {ours: decoder, f"encoder_{ours}": encoder}
+
+
 def _sizes(fields: Fields, activation: str, scaled: bool, attention_dropout: float = 0.0) -> dict[str, Any]:
     """What all descendants of fairseq's Transformer say alike."""
-    encoder_layers = fields.number("encoder_layers", 12, 1)
-    fields.neutral({"num_hidden_layers": encoder_layers})
+    encoder_layers, width = fields.number("encoder_layers", 12, 1), fields.number("d_model", 1024, 1)
+    heads = _of_sides(fields, "heads", "attention_heads", 16)
+    other_names = {"num_attention_heads": heads.get("encoder_heads", heads["heads"]), "hidden_size": width}
+    fields.neutral({"num_hidden_layers": encoder_layers, **other_names})
     return {
-        "width": fields.number("d_model", 1024, 1),
-        "heads": fields.same("encoder_attention_heads", "decoder_attention_heads", 16),
-        "feed_forward": fields.same("encoder_ffn_dim", "decoder_ffn_dim", 4096),
+        "width": width,
+        **heads,
+        **_of_sides(fields, "feed_forward", "ffn_dim", 4096),
         "encoder_layers": encoder_layers,
         "decoder_layers": fields.number("decoder_layers", 12, 1),
         "activation": fields.one_of("activation_function", ACTIVATIONS, activation),
@@ -207,12 +221,15 @@ def _t5_shape(fields: Fields, default: str) -> dict[str, Any]:
         raise fields.wrong("feed_forward_proj", "relu, gated-gelu or another activation that is known", kind)
     fields.neutral({"is_gated_act": gated, "dense_act_fn": named})
     layers = fields.number("num_layers", 6 if default == "relu" else 8, 1)
-    fields.neutral({"num_hidden_layers": layers})
+    width, head = fields.number("d_model", 512, 1), fields.number("d_kv", 64, 1)
+    heads = fields.number("num_heads", 8 if default == "relu" else 6, 1)
+    other_names = {"num_attention_heads": heads, "hidden_size": width, "head_dim": head}
+    fields.neutral({"num_hidden_layers": layers, **other_names})
     return {
         "vocabulary": fields.number("vocab_size", least=1),
-        "width": fields.number("d_model", 512, 1),
-        "heads": fields.number("num_heads", 8 if default == "relu" else 6, 1),
-        "head": fields.number("d_kv", 64, 1),
+        "width": width,
+        "heads": heads,
+        "head": head,
         "feed_forward": fields.number("d_ff", 2048 if default == "relu" else 1024, 1),
         "encoder_layers": layers,
         "decoder_layers": fields.number("num_decoder_layers", layers, 1),
@@ -342,9 +359,8 @@ def refuse_remote_code(fields: Fields) -> None:
 
 
 def options_of(family: Family, fields: Fields) -> dict[str, Any]:
-    """Our options by a config.json; generation's fields must have been taken, and whatever else is left is refused."""
+    """Our options by a config.json; generation's fields must have been taken, and whatever else is left is unknown."""
     found = family.read(fields)
     fields.leave((*NO_EFFECT, "tie_word_embeddings"))
     fields.neutral(NEUTRAL)
-    fields.finish()
     return found

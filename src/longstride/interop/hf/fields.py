@@ -1,17 +1,18 @@
-"""Another library's JSON settings, taken apart field by field: what nobody asked for and nobody knows is refused."""
+"""Another library's JSON settings, taken apart field by field."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from longstride.contract import ModelFolderError
-from longstride.text.files import read_json
+from longstride.contract.options import shown
+from longstride.text.files import finite, read_json
 
 
 class Fields:
-    """The fields of one JSON object; each is taken once, and :meth:`finish` refuses those that were not."""
+    """The fields of one JSON object; each is taken once, and :meth:`unknown` names those that were not."""
 
     def __init__(self, values: Mapping[str, Any], place: str) -> None:
         self.values = dict(values)
@@ -30,6 +31,8 @@ class Fields:
             raise ModelFolderError(f"{file}: expected JSON, could not read it ({error}).") from None
         if not isinstance(values, dict):
             raise ModelFolderError(f"{file}: expected a JSON object, found {type(values).__name__}.")
+        if name := next((name for name, value in values.items() if finite(value) != value), None):
+            raise ModelFolderError(f"{file}: {name} expects finite numbers, found {shown(values[name])}.")
         return Fields(values, str(file))
 
     def take(self, name: str, default: Any = None) -> Any:
@@ -63,12 +66,12 @@ class Fields:
             raise self.wrong(name, "true or false", found)
         return found
 
-    def same(self, one: str, other: str, default: int) -> int:
-        """A number that two fields must agree on."""
-        first, second = self.number(one, default, 1), self.number(other, default, 1)
-        if first != second:
-            raise ModelFolderError(f"{self.place}: expected {one} and {other} to be equal, found {first} and {second}.")
-        return first
+    def several(self, name: str) -> list[Any]:
+        """A list; none is an empty one."""
+        found = self.take(name, [])
+        if not isinstance(found, list):
+            raise self.wrong(name, "a list", found)
+        return found
 
     def one_of(self, name: str, known: Mapping[str, Any], default: str) -> Any:
         """What a name stands for."""
@@ -89,16 +92,19 @@ class Fields:
             if found is not None and found not in known:
                 raise self.unsupported(name)
 
-    def finish(self) -> None:
-        """Refuse what nobody asked for."""
-        for name, value in self.values.items():
-            if name not in self._taken and value is not None:
-                raise self.unsupported(name)
+    def unknown(self) -> tuple[str, ...]:
+        """Names that were not asked for."""
+        return tuple(name for name, value in self.values.items() if name not in self._taken and value is not None)
 
     def wrong(self, name: str, expected: str, found: Any) -> ModelFolderError:
         """An error that says what a field should be."""
-        return ModelFolderError(f"{self.place}: {name} expects {expected}, found {found!r}.")
+        return ModelFolderError(f"{self.place}: {name} expects {expected}, found {shown(found)}.")
 
     def unsupported(self, name: str) -> ModelFolderError:
         """An error that names a field that may change the outputs and is not supported."""
-        return ModelFolderError(f"{self.place}: the field {name} = {self.values[name]!r} is not supported.")
+        return ModelFolderError(f"{self.place}: the field {name} = {shown(self.values[name])} is not supported.")
+
+
+def is_id(value: Any) -> TypeGuard[int]:
+    """Return True for a number that can be a token's id."""
+    return type(value) is int and 0 <= value < 2**31

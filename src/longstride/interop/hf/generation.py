@@ -6,12 +6,17 @@ there was such a file have its fields in config.json.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longstride.contract import Limits, ModelFolderError, OptionError
-from longstride.interop.hf.fields import Fields
+from longstride.contract.options import Options
+from longstride.contract.suggestions import ELSEWHERE
+from longstride.interop.hf.fields import Fields, is_id
+from longstride.search.options import BeamOptions
+
+T = TypeVar("T", bound=Options)
 
 GENERATION = "generation_config.json"
 
@@ -61,6 +66,9 @@ OBEYED = (
     "force_bos_token_to_be_generated", "renormalize_logits",
 )  # fmt: skip
 
+_THEIRS = {**ELSEWHERE, "strength": ("length_penalty",)}
+"""Our names of what is obeyed, and theirs"""
+
 EVERY = (*OBEYED, *NEUTRAL, *NO_EFFECT)
 """All fields that are known, which config.json may have too."""
 
@@ -80,6 +88,8 @@ class Generation:
     """whether the probability of what is suppressed goes to the rest, which beams' scores tell"""
     notes: tuple[str, ...] = field(default=())
     """what a person ought to be told"""
+    unknown: tuple[str, ...] = ()
+    """fields of its own file that are not known"""
 
 
 def read_generation(folder: Path, config: Fields) -> Generation:
@@ -93,8 +103,7 @@ def read_generation(folder: Path, config: Fields) -> Generation:
     found = _generation(fields, config, own)
     fields.leave(NO_EFFECT)
     fields.neutral(NEUTRAL)
-    fields.finish()
-    return found
+    return replace(found, unknown=fields.unknown() if own else ())
 
 
 def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
@@ -115,11 +124,11 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
     if fields.flag("force_bos_token_to_be_generated", False) and not own:
         first = bos
     suppress = _suppressed(fields, eos)
-    if first is not None and first in (fields.take("suppress_tokens") or ()):
-        raise ModelFolderError(
-            f"{fields.place}: forced_bos_token_id expects an id that is not suppressed, found {first}."
-        )
+    if first is not None and first in fields.several("suppress_tokens"):
+        raise fields.wrong("forced_bos_token_id", "an id that is not suppressed", first)
     limits = _limits(fields, eos, notes)
+    if limits.get("forced_last") is not None and limits["forced_last"] in fields.several("suppress_tokens"):
+        raise fields.wrong("forced_eos_token_id", "an id that is not suppressed", limits["forced_last"])
     limits["forced_first"] = first
     limits["no_repeat_ngram"] = fields.number("no_repeat_ngram_size", 0)
     beams = fields.number("num_beams", 1, 1)
@@ -129,7 +138,8 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
     search: dict[str, Any] = {}
     if beams > 1:
         search = {"width": beams, "length_penalty": "hf", "strength": strength, "early_stopping": stopping}
-        search["forced_eos"] = fields.take("forced_eos_token_id") is not None
+        search["forced_eos"] = fields.take("forced_eos_token_id") is not None and "forced_last" not in limits
+        _checked(BeamOptions, search, fields)
     if fields.take("do_sample"):
         notes.append(
             f"{fields.place} asks for sampling (do_sample); here the most likely output is searched for, and "
@@ -143,7 +153,7 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
         eos,
         pad,
         suppress,
-        _as_limits(limits, fields),
+        _checked(Limits, limits, fields),
         "beam" if beams > 1 else "greedy",
         search,
         renormalized and bool(suppress),
@@ -154,12 +164,14 @@ def _generation(fields: Fields, config: Fields, own: bool) -> Generation:
 def _limits(fields: Fields, eos: int, notes: list[str]) -> dict[str, Any]:
     forced = fields.take("forced_eos_token_id")
     forced = forced[0] if isinstance(forced, list) and len(forced) == 1 else forced
-    if forced not in (None, eos):
-        raise fields.wrong("forced_eos_token_id", f"eos_token_id, {eos}, or null", forced)
+    if forced is not None and not is_id(forced):
+        raise fields.wrong("forced_eos_token_id", "one id, or null", forced)
     most, newest = (fields.optional_number(name, 1) for name in ("max_length", "max_new_tokens"))
     if newest is not None:
         most = newest + 1
     found: dict[str, Any] = {"max_extra": UNBOUND}
+    if forced not in (None, eos):
+        found["forced_last"] = forced
     if most is None:
         notes.append(
             f"{fields.place} says no max_length: outputs have at most {Limits().max_length} tokens here, "
@@ -167,7 +179,7 @@ def _limits(fields: Fields, eos: int, notes: list[str]) -> dict[str, Any]:
         )
     else:
         # The first input counts with them; and where the last token is forced to be the end, one less is text.
-        found["max_length"] = most - 1 - (forced is not None)
+        found["max_length"] = most - 1 - (forced == eos)
         if found["max_length"] < 1:
             raise fields.wrong("max_length", "room for a token between start and end", most)
     least, fewest = fields.number("min_length", 0), fields.number("min_new_tokens", 0)
@@ -176,22 +188,25 @@ def _limits(fields: Fields, eos: int, notes: list[str]) -> dict[str, Any]:
     return found
 
 
-def _as_limits(values: dict[str, Any], fields: Fields) -> Limits:
+def _checked(kind: type[T], values: dict[str, Any], fields: Fields) -> T:
+    """Options of ours; what they cannot be is told by the name that it has in the file."""
     try:
-        return Limits(**values)
+        return kind(**values)
     except OptionError as error:
-        raise ModelFolderError(f"{fields.place}: {error}") from None
+        own, _, told = str(error).partition(" ")
+        theirs = next((name for name in (own, *_THEIRS.get(own, ())) if name in fields.values), own)
+        raise ModelFolderError(f"{fields.place}: {theirs} {told}") from None
 
 
 def _eos(fields: Fields, config: Fields) -> int:
     for one in (fields, config):
         found = one.take("eos_token_id")
         if isinstance(found, list):
-            if len(set(found)) != 1:
+            if not all(map(is_id, found)) or len(set(found)) != 1:
                 raise one.wrong("eos_token_id", "one id", found)
             found = found[0]
         if found is not None:
-            if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+            if not is_id(found):
                 raise one.wrong("eos_token_id", "an id", found)
             return found
     raise fields.wrong("eos_token_id", "the id that ends sentences", None)
@@ -200,12 +215,12 @@ def _eos(fields: Fields, config: Fields) -> int:
 def _suppressed(fields: Fields, eos: int) -> tuple[int, ...]:
     """Single ids that are forbidden everywhere."""
     found: set[int] = set()
-    for words in fields.take("bad_words_ids", []):
-        if not isinstance(words, list) or len(words) != 1:
+    for words in fields.several("bad_words_ids"):
+        if not isinstance(words, list) or len(words) != 1 or not is_id(words[0]):
             raise fields.wrong("bad_words_ids", "words of one token each", words)
         found.update(words)
     found.discard(eos)  # transformers lets a forbidden end pass
-    found.update(fields.take("suppress_tokens", []))
-    if not all(isinstance(each, int) and each >= 0 for each in found):
-        raise fields.wrong("suppress_tokens", "ids", sorted(map(str, found)))
+    if wrong := [each for each in fields.several("suppress_tokens") if not is_id(each)]:
+        raise fields.wrong("suppress_tokens", "ids", wrong[0])
+    found.update(fields.several("suppress_tokens"))
     return tuple(sorted(found))

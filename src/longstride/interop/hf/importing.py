@@ -17,18 +17,24 @@ import torch
 from torch import Tensor
 
 from longstride import model_folder
-from longstride.contract import InputError, Limits, ModelFolderError, OptionError, SpecialIds
+from longstride.contract import InputError, Limits, ModelFolderError, OptionError, SpecialIds, WorkError
 from longstride.contract.options import shown
+from longstride.interop.hf.check import compare_with_transformers
 from longstride.interop.hf.families import family_of, options_of, refuse_remote_code
 from longstride.interop.hf.fields import Fields
 from longstride.interop.hf.generation import GENERATION, read_generation
+from longstride.interop.hf.tokenizer_limits import check_tokenizer
 from longstride.interop.hf.weights import out_of_reach, read_weights, take_weights, widened
+from longstride.interop.peers import SENTENCES
 from longstride.model_folder import DecoderConfig, Part
 from longstride.nn.options import TransformerOptions
 from longstride.nn.transformer import Transformer
 from longstride.nn.weights import fill, uninitialised
 from longstride.runtime.libraries import MissingPackageError, package
+from longstride.text.folders import check_plain
 from longstride.text.hf_tokenizer import HFTokenizer, read_hf_tokenizers
+from longstride.text.missing import check_there
+from longstride.text.naming import called
 from longstride.text.tokenizer import Tokenizer
 from longstride.translator import Translator, load
 
@@ -39,6 +45,9 @@ PROVENANCE = "hf"
 SETTINGS = (CONFIG, GENERATION)
 """Files that are kept as they are."""
 
+ADAPTER = "adapter_config.json"
+"""The settings of an adapter of PEFT, which transformers would load."""
+
 MODEL = "model"
 
 
@@ -46,6 +55,8 @@ MODEL = "model"
 class Imported:
     """All of a Hugging Face folder that a model folder needs."""
 
+    place: Path
+    """the folder"""
     family: str
     options: TransformerOptions
     state: dict[str, Tensor]
@@ -57,6 +68,8 @@ class Imported:
     provenance: dict[str, Any]
     notes: tuple[str, ...]
     """what a person ought to be told"""
+    ignored: tuple[str, ...] = ()
+    """fields and tensors that are not known, which transformers ignores too"""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -67,7 +80,7 @@ class Imported:
     def module(self) -> Transformer:
         """The model, in single precision."""
         model = uninitialised(lambda: Transformer(self.options))
-        fill(model, self.state, Path(self.provenance[PROVENANCE]["folder"]))
+        fill(model, self.state, self.place)
         return model.eval().requires_grad_(False)
 
     def save(self, path: Path) -> None:
@@ -95,8 +108,13 @@ def import_folder(
 ) -> Imported:
     """Read a folder of transformers; `tokenizers` (source, target) take the place of its own."""
     if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing (models are never downloaded)"
-        raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found {found}.")
+        check_there(folder, "a Hugging Face folder")
+        raise ModelFolderError(f"{folder}: expected a Hugging Face folder, found a file.")
+    check_plain(folder)
+    if (folder / ADAPTER).exists():
+        raise ModelFolderError(
+            f"{folder}: expected whole weights, found an adapter ({ADAPTER}); merge it into its model and save that."
+        )
     config = Fields.read(folder / CONFIG)
     family = family_of(config)
     generation = read_generation(folder, config)
@@ -105,6 +123,7 @@ def import_folder(
     if tokenizers is None:
         if (folder / "tokenizer_config.json").is_file():
             refuse_remote_code(Fields.read(folder / "tokenizer_config.json"))
+        check_tokenizer(folder)
         read = read_hf_tokenizers(folder, source_lang, target_lang, _converted)
         tokenizers = read.source, read.target
         if target_lang is not None:  # it has the last word
@@ -113,6 +132,7 @@ def import_folder(
     source, target = tokenizers
     tied = config.values.get("tie_word_embeddings") is not False
     taken = take_weights(family, shape, read_weights(folder), str(folder), tied)
+    ignored = tuple(dict.fromkeys((*config.unknown(), *generation.unknown, *taken.unknown)))
     own, suppress = taken.options.vocabulary, generation.suppress
     if isinstance(target, HFTokenizer) and target.size > own and taken.options.source_vocabulary is None:
         # Ids of its tokenizer alone, which no output can have: special ones, or it would not have been read.
@@ -131,17 +151,16 @@ def import_folder(
     _check_tokenizers(folder, taken.options, special, source, target)
     beyond = tuple(range(own, taken.options.vocabulary))
     taken, put_out = out_of_reach(taken, (*(generation.suppress if generation.shared_out else ()), *beyond))
-    if forced is not None and forced >= taken.options.vocabulary:
-        raise ModelFolderError(
-            f"{folder}: forced_bos_token_id expects an id of the model's vocabulary, found {forced}."
-        )
+    for name, one in (("forced_bos_token_id", forced), ("forced_eos_token_id", generation.limits.forced_last)):
+        if one is not None and one >= taken.options.vocabulary:
+            raise ModelFolderError(f"{folder}: {name} expects an id of the model's vocabulary, found {one}.")
     if taken.options.sinusoid == "fairseq" and special.pad in (start, forced):
         # transformers gives padding no position, wherever it stands.
         raise ModelFolderError(
             f"{folder}: expected the decoder's inputs not to begin with padding, found its id, {special.pad}."
         )
-    if taken.unread:
-        notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(taken.unread)}.")
+    if usual := [name for name in taken.unread if name not in taken.unknown]:
+        notes.append(f"{folder}: not read, as transformers does not read it either: {', '.join(usual)}.")
     told = {
         "folder": folder.resolve().name,
         "family": family.name,
@@ -151,8 +170,10 @@ def import_folder(
         "logits_bias": {token: bias for token, bias in put_out.items() if int(token) < own},
         "source_lang": source_lang,
         "target_lang": target_lang,
+        **({"ignored": list(ignored)} if ignored else {}),
     }
     return Imported(
+        folder,
         family.name,
         replace(taken.options, special=special),
         taken.state,
@@ -163,6 +184,7 @@ def import_folder(
         generation.decoder_options,
         {PROVENANCE: told},
         tuple(notes),
+        ignored,
     )
 
 
@@ -219,18 +241,25 @@ def from_transformers(
 ) -> Translator:
     """What :func:`longstride.load` would give of a model and tokenizer of transformers, imported.
 
-    They are saved to a temporary folder, which goes when the translator does. Outputs are not compared here: that is
-    what `longstride import` does. `tell` hears what a person ought to know of how the model will generate.
+    They are saved to a temporary folder, which goes when the translator does. Outputs are compared here only where the
+    settings have fields that are not known; `longstride import` always compares them. `tell` hears what a person ought
+    to know of how the model will generate.
     """
     for name, one in (("model", model), ("tokenizer", tokenizer)):
         if not hasattr(one, "save_pretrained"):
             raise InputError(f"from_transformers expects a {name} of transformers, found {shown(one)}.")
     home = tempfile.TemporaryDirectory(prefix="longstride-")
     theirs, ours = Path(home.name) / "hf", Path(home.name) / "model"
-    model.save_pretrained(theirs)
-    tokenizer.save_pretrained(theirs)
-    found = import_folder(theirs, source_lang, target_lang)
-    found.save(ours)
+    with called(theirs, type(model).__name__):
+        model.save_pretrained(theirs)
+        tokenizer.save_pretrained(theirs)
+        found = import_folder(theirs, source_lang, target_lang)
+        found.save(ours)
+        if found.ignored:
+            languages = source_lang, target_lang
+            compared = compare_with_transformers(theirs, load(ours, device="cpu"), SENTENCES, languages, found.ignored)
+            if compared.first is not None:
+                raise WorkError(f"{theirs}: {compared}")
     for note in found.notes if tell is not None else ():
         tell(note)  # type: ignore[misc]
     translator = load(ours, device=device, precision=precision, runtime=runtime, threads=threads, tell=tell)

@@ -69,7 +69,8 @@ def check_marian(model: Exportable) -> None:
     for name, usual in _USUAL.items():
         if (found := getattr(o, name)) != usual:
             raise OptionError(f"{FORMAT} expects {name}: {usual}, found {name}: {found} in {model.name}.")
-    if o.heads * o.head_width != o.width or o.key_value_heads not in (None, o.heads):
+    uneven = any(side.heads * side.head_width != o.width for side in (o, o.of_encoder))
+    if uneven or o.key_value_heads not in (None, o.heads):
         raise OptionError(
             f"{FORMAT} expects heads that share the width, and keys for each, found others in {model.name}."
         )
@@ -87,9 +88,9 @@ def marian_config(model: Exportable) -> dict[str, Any]:
         "d_model": o.width,
         "encoder_layers": o.encoder_layers,
         "decoder_layers": o.decoder_layers,
-        "encoder_ffn_dim": o.feed_forward,
+        "encoder_ffn_dim": o.of_encoder.feed_forward,
         "decoder_ffn_dim": o.feed_forward,
-        "encoder_attention_heads": o.heads,
+        "encoder_attention_heads": o.of_encoder.heads,
         "decoder_attention_heads": o.heads,
         "activation_function": _ACTIVATIONS.get(o.activation, o.activation),
         "max_position_embeddings": o.longest,

@@ -41,6 +41,8 @@ class Taken:
     """tensors of the files, by their names, with their types"""
     unread: tuple[str, ...] = field(default=())
     """those among them that transformers does not read either"""
+    unknown: tuple[str, ...] = field(default=())
+    """those among the unread ones that folders of the family do not usually have"""
 
 
 def read_weights(folder: Path) -> State:
@@ -121,12 +123,14 @@ def take_weights(
     if missing := [name for name in expected if name not in state]:
         raise ModelFolderError(f"{place}: nothing is known to fill {missing[0]!r} with.")
     unread = [name for name in found if name not in used]
-    for name in unread:
-        if name != family.tables[3] and not any(fnmatch.fnmatchcase(name, pattern) for pattern in family.ignored):
-            raise ModelFolderError(f"{place}: found a tensor {name!r} that {family.name} does not have.")
+    usual = (family.tables[3], *family.ignored)
+    unknown = [name for name in unread if not any(fnmatch.fnmatchcase(name, pattern) for pattern in usual)]
     dtypes = {name: _dtype_name(tensor) for name, tensor in given.items()}
-    as_given = [name if name in given else name.removeprefix(family.prefix) for name in unread]
-    return Taken(options, state, dtypes, tuple(as_given))
+    as_given, ignored = (
+        tuple(name if name in given else name.removeprefix(family.prefix) for name in names)
+        for names in (unread, unknown)
+    )
+    return Taken(options, state, dtypes, as_given, ignored)
 
 
 def out_of_reach(taken: Taken, ids: Sequence[int]) -> tuple[Taken, dict[str, float]]:

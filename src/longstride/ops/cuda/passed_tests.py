@@ -41,7 +41,7 @@ def _key(name: str, device: torch.device, dtype: torch.dtype) -> str:
     import triton  # type: ignore[import-not-found]
 
     about = [name, str(dtype), torch.__version__, triton.__version__, torch.cuda.get_device_name(device)]
-    about += [str(torch.cuda.get_device_capability(device)), str(torch._C._cuda_getDriverVersion())]  # type: ignore[attr-defined]
+    about += [str(torch.cuda.get_device_capability(device)), str(torch.version.cuda)]
     digest = hashlib.sha256("\n".join(about).encode())
     folder = Path(ops.__file__).parent
     for source in sorted(folder.rglob("*.py")):

@@ -42,7 +42,7 @@ class DraftBeam(Decoder):
     """Beam search whose model calls read drafts behind all hypotheses, so that most steps need none."""
 
     name = "draft-beam"
-    obeys = frozenset({"forced_first"})
+    obeys = frozenset({"forced_first", "forced_last"})
 
     def __init__(
         self,

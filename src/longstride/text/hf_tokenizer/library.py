@@ -48,8 +48,9 @@ class LibraryTokenizer:
         """The ids of texts; the library has its own threads."""
         try:
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:
-            if type(error) is not Exception:  # the library's own errors have no better class
+        except BaseException as error:
+            # The library's own errors have no better class; a panic, over a slow pattern for one, is no Exception.
+            if type(error) is not Exception and type(error).__name__ != "PanicException":
                 raise
             raise ModelFolderError(f"{self._name}: the tokenizer cannot read every text ({error}).") from None
         return [list(each.ids) for each in found]

@@ -109,7 +109,10 @@ def _converted(
         return None
     if wanted is not None:
         missing = ", ".join(name for name in wanted if name not in files)
-        raise ModelFolderError(f"{folder}: expected {TOKENIZER_JSON} or {', '.join(wanted)}, found no {missing}.")
+        raise ModelFolderError(
+            f"{folder}: expected {TOKENIZER_JSON} or {', '.join(wanted)}, found no {missing}; the model that this "
+            "one was made from has them."
+        )
     if not (M2M100_MODEL in files or SPIECE in files):
         raise ModelFolderError(f"{folder}: expected {TOKENIZER_JSON}, found no such file.")
     if convert is None:
