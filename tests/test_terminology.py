@@ -146,7 +146,7 @@ def placed(translator: Translator, line: str, glossary: dict[str, str]) -> tuple
 
 
 def test_the_work_of_a_line_goes_up_with_its_terms_and_not_with_their_square(translator: Translator) -> None:
-    """30 terms in 30 words once took minutes, in which a server answered nobody."""
+    """30 terms in a line of 30 words once took minutes and stopped a server."""
     asked = {}
     for number in (6, 18):
         line = " ".join(f"t{place}" for place in range(number))

@@ -35,7 +35,7 @@ FIRST = 4
 ROWS = 32
 """Places of each term that are asked about after that."""
 SLOTS = 256
-"""Tokens of terms in one call of the model, beside those of the output."""
+"""Tokens of terms in one model call; the output's tokens come on top."""
 SLACK = 0.05
 """Nats by which the same probability may come out differently in another batch and precision."""
 
@@ -55,13 +55,14 @@ class Place:
 
 @dataclass
 class Work:
-    """What the search of one line may still cost, and what was spent."""
+    """The budget of one line's search, and a count of its work."""
 
     places: int = PLACES
+    """that may still be asked about"""
     asked: int = 0
-    """places"""
+    """places, so far"""
     calls: int = 0
-    """of the model"""
+    """of the model, so far"""
     turn: Turn = nullcontext
 
 

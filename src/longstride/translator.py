@@ -44,7 +44,7 @@ from longstride.model_folder import ModelFolder
 from longstride.runtime.choosing import make_runner
 from longstride.terminology import Placing, TermPlacer
 from longstride.text.glossary import Given, Glossary
-from longstride.text.sentences import LONGEST_WORD, alternating, has_words
+from longstride.text.sentences import LONGEST_WORD, alternating
 from longstride.translation import BREAK, GrowingText, Translation, given_drafts, joined
 
 BY_TEXT = "text-verify"
@@ -56,8 +56,8 @@ NAMED = 5
 BATCHES = Range(1, math.inf)
 """More than there are lines means all of them."""
 
-_SENTENCE = re.compile(r"[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
-"""Words with a space between two, and an end: what splitting would leave as it is"""
+_SENTENCE = re.compile(r"(?=.*[^\W_])[^\s.!?…。！？]+(?: [^\s.!?…。！？]+)*[.!?…。！？]?")
+"""Words with a space between two, one of them with a letter or digit, and an end: splitting leaves it as it is"""
 _AROUND = 8
 """Tokens that tokenizers put before and behind a text, at most: a space, languages and the like"""
 _SPACES = frozenset(("Cc", "Zs", "Zl", "Zp"))
@@ -152,8 +152,7 @@ class Translator(LoadedModel):
         which is as the model reads them unless somebody says so."""
         if not self.folder.config.sentences if whole is None else whole:
             return BREAK.split(text)
-        simple = _SENTENCE.fullmatch(text) and has_words(text) and self.fits(text)
-        return [text] if simple else alternating(text, self.fits)
+        return [text] if _SENTENCE.fullmatch(text) and self.fits(text) else alternating(text, self.fits)
 
     def fits(self, line: str) -> bool:
         """Whether the model can read a line without anything of it being cut."""

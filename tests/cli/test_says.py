@@ -123,6 +123,8 @@ def test_a_page_keeps_its_tags(run: Run, family: Path, tmp_path: Path) -> None:
     assert run(*how, stdin=PAGE.encode()).out == found
     line = run("translate", "-m", family, "--device", "cpu", "--set", "max_length=4", "--whole", stdin=b"A B.\n").out
     assert f"<p>{line.strip()}</p>" in found, "limits are those of --set"
+    large = "<p>A B.</p>\n" * 400  # is read by a process of its own
+    assert run(*how, stdin=large.encode()).out == f"<p>{line.strip()}</p>\n" * 400
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_line_with_the_terms_switched_lacks_none(words: list[str], terms: list
 
 
 def naive(entries: dict[str, str], kinds: list[str], line: str) -> list[tuple[int, int, str]]:
-    """Every term is tried at every word; of those that match the first counts, and there the longest."""
+    """Try every term at every word, and keep the first match, the longest of several."""
     every = [(match.start(), match.end(), match[0]) for kind in kinds for match in KINDS[kind].finditer(line)]
     for word in _FIRST.finditer(line):
         for term, target in sorted(entries.items(), key=lambda entry: -len(entry[0])):
@@ -128,7 +128,7 @@ def test_terms_are_found_as_by_trying_each(
 
 
 def test_the_number_of_terms_costs_a_line_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compared with a word are texts as long as some term is, however many terms begin with it."""
+    """The number of look-ups depends on the lengths of terms that begin with a word, and not on their number."""
     tried = list[str]()
     same = Glossary._same
     monkeypatch.setattr(Glossary, "_same", lambda self, here: tried.append(here) or same(self, here))

@@ -48,9 +48,11 @@ def translate_page(
     settings = ServerSettings(rows=min(rows, 10**4), max_waiting=10**6, max_characters=LONGEST, timeout=DAY)
     spec, ran = ModelSpec(HTML, "", "", lambda: translator, decoder, options=options), _Ran()
     models = Models([spec], settings, lambda model, decoder: ran)
+    service = Service(models)
     try:
-        [answer] = asyncio.run(translate_html(Service(models), models.named(None), [text], glossary))
+        [answer] = asyncio.run(translate_html(service, models.named(None), [text], glossary))
     finally:
+        service.apart.close()
         models.stop()
         models.join(1.0)
     # A browser may not read a page in ASCII as UTF-8, so it stays in ASCII.

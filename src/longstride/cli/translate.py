@@ -119,7 +119,7 @@ def translate(
     report = partial(shared.say_report, translator, runtime=runtime, precision=precision)
     if lines is None:
         with ExitStack() as files:
-            page, ran = translate_page(translator, input, decoder, options, batch or USUAL, terms)
+            page, ran = translate_page(translator, input, decoder, options, batch or translator.batch, terms)
             _sink(files, output)[0](page)
         report(decoders=ran)
         return
@@ -197,7 +197,7 @@ class _Work:
             trace=self.traced or self.teller is not None,
             warn=warn,
             first_line=self.done + 1,
-            watch=self._watch,
+            watch=self._watch if self.shown is not None or self.teller is not None else None,
             drafts=None if self.drafts is None else self.drafts.of(lines, self.done),
             glossary=self.glossary,
             whole=self.whole,
@@ -205,6 +205,8 @@ class _Work:
         )
         for source, translation in zip(lines, found, strict=True):
             self.done += 1
+            if translation.decoder:
+                self.ran[translation.decoder] = None
             if not self.tagged and (tag := TAG.search(source)):
                 self.tagged = True
                 warn(f"line {self.done} has markup ({tag[0][:40]}), which is read as text; --format html keeps tags.")
@@ -227,7 +229,6 @@ class _Work:
             self.drafts.check_end(self.done)
 
     def _watch(self, decoded: Decoded) -> None:
-        self.ran[decoded.decoder] = None
         self.calls += decoded.calls
         self._decoded += len(decoded.hypotheses)
         if self.shown is not None:

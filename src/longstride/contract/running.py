@@ -221,7 +221,7 @@ class Runner:
         """A table that is no longer used, all its places empty."""
 
     def forget(self, modules: Sequence[nn.Module]) -> None:
-        """Give back what was made for these modules, which are no longer used, and all tables that nobody uses."""
+        """Release graphs of these modules, and all free tables."""
 
     def send(self, host: Tensor, device: Tensor) -> None:
         """Copy a tensor on the host into one on the device, without waiting for it."""

@@ -169,8 +169,8 @@ class Likelihood:
     def continued(
         self, source: Sequence[int], target: Sequence[int], places: Sequence[int], rows: Sequence[Sequence[int]]
     ) -> list[float]:
-        """The log-probability of each row of ids behind so many tokens of a target, from one pass over the target and
-        all rows; of models that can :meth:`offers`."""
+        """Return the log-probability of each row of ids behind its place, a number of tokens of the target, from one
+        pass. It requires a model that has :attr:`offer`."""
         assert self.follow is not None
         padded = Source.of(rows)
         given = [torch.tensor(one, dtype=torch.int64) for one in ([source], [target], places)]

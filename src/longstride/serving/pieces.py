@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from longstride.text.sentences import Piece, pieces
 from longstride.translator import Translator
 
+LONG = 100
+"""Tokens of a line that is split into sentences though its model reads texts whole."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -18,12 +21,12 @@ class Work:
 
     @property
     def full(self) -> list[list[int]]:
-        """The ids of those that have some."""
+        """The ids of pieces that are translated."""
         return [ids for ids in self.ids if ids is not None]
 
     @property
     def lines(self) -> list[str]:
-        """Those with ids."""
+        """The texts of pieces that are translated."""
         return [piece.text for piece, ids in zip(self.pieces, self.ids, strict=True) if ids is not None]
 
     def joined(self, outputs: Sequence[str]) -> str:
@@ -35,15 +38,19 @@ class Work:
         )
 
 
-def prepared(translator: Translator, texts: Sequence[str], split_above: int) -> list[Work]:
-    """Texts in the pieces in which they are translated: lines of at most so many tokens are not split."""
+def prepared(translator: Translator, texts: Sequence[str], split_above: int | None) -> list[Work]:
+    """Split texts into pieces: lines of more than `split_above` tokens into sentences (None: every line, or where a
+    folder reads texts whole those of more than LONG)."""
     tokenizer = translator.source_tokenizer
+    above = split_above
+    if above is None:
+        above = 0 if translator.folder.config.sentences else LONG
 
     def whole(line: str) -> bool:
-        if not split_above:
+        if not above:
             return False
         readable = translator.readable(line)
-        return len(line) <= split_above or len(tokenizer.encode_many([readable], threads=1)[0]) <= split_above
+        return len(line) <= above or len(tokenizer.encode_many([readable], threads=1)[0]) <= above
 
     work = []
     for text in texts:

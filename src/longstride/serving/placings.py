@@ -1,7 +1,7 @@
-"""Where terms of requests' glossaries go, looked for in one thread, a call of the model at a time.
+"""Find the places of glossary terms for all requests of a server, in one thread.
 
-One request's search must not make others wait: requests take turns after each sentence, calls of the model take turns
-with the schedulers, and a search that nobody waits for any more ends before its next call.
+A search must not delay other requests: requests take turns after each sentence, model calls take turns with the
+schedulers, and a cancelled search ends before its next call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from longstride.terminology import Placing
 
 
 class Placings:
-    """Those of all requests of a server."""
+    """Runs the searches of all requests."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "longstride-placing")
@@ -26,7 +26,8 @@ class Placings:
     async def prefixes(
         self, model: ServedModel, asked: Mapping[int, tuple[Placing, Sequence[int]]]
     ) -> dict[int, list[int]]:
-        """What outputs begin with that lack terms, by number, for placings and the tokens of their last outputs."""
+        """Return prefixes by number: for each output that lacks a term, the tokens that the next output begins with.
+        `asked` has the search and the tokens of the last output by number."""
         left = threading.Event()
 
         @contextmanager

@@ -21,7 +21,7 @@ from longstride.serving.listening import Listener
 from longstride.serving.settings import ServerSettings
 
 CONNECTIONS, FILES = 1000, 200
-"""Connections beside those of requests that may wait, more are answered with 503; and files that are no connections."""
+"""Connections in excess of `max_waiting`, beyond which the answer is 503; open files that are not connections."""
 ANSWERING = 2
 """Seconds in which requests are told that the server stops."""
 OVERDUE = 10.0
@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
 
 
 def _connections(wanted: int) -> int:
-    """So many, if the system lets a process have as many files open; it may ask for more than it begins with."""
+    """Return the number of connections that the limit of open files allows, and raise the soft limit for them."""
     try:
         import resource
     except ImportError:  # Windows

@@ -28,8 +28,6 @@ from longstride.translator import Translator
 R = TypeVar("R")
 MANY = 2000
 """Characters beyond which texts are tokenized beside the event loop."""
-LONG = 100
-"""Tokens of a line that is split into sentences though its model reads texts whole."""
 WARM_UP = "We would like to thank all those who have worked on this report for such a long time."
 """About as long as sentences are: how long these stay in their rows is what a server knows of its speed at first."""
 
@@ -188,7 +186,7 @@ class Service:
     async def _outputs(
         self, asked: _Asked, model: ServedModel
     ) -> list[tuple[Work, list[list[Hypothesis]], tuple[str, ...]]]:
-        """Each text in pieces, the outputs of those that have ids, and the terms that these lack."""
+        """Return for each text its pieces, their outputs, and glossary terms without a place."""
         decoder, deadline = asked.decoder, asked.deadline
         if (known := model.known(decoder)) is not None and not known.draining:
             known.check_room([1], deadline)  # before anything is done for it
@@ -210,10 +208,7 @@ class Service:
         return told
 
     async def _prepared(self, translator: Translator, texts: Sequence[str], whole: bool) -> list[Work]:
-        above = self.settings.split_above
-        if above is None:
-            above = 0 if translator.folder.config.sentences else LONG
-        make = partial(prepared, translator, texts, translator.longest if whole else above)
+        make = partial(prepared, translator, texts, translator.longest if whole else self.settings.split_above)
         return make() if sum(map(len, texts)) <= MANY else await asyncio.to_thread(make)
 
     async def scheduler(self, model: ServedModel, decoder: str | None, prefixes: bool = False) -> Scheduler:
@@ -270,9 +265,8 @@ class Service:
                 found = await self._placings.prefixes(model, {one: (led[one], outputs[one][0].tokens) for one in again})
             again = list(found)
             begun, rows, own = list(found.values()), [ids[one] for one in again], [numbers[one] for one in again]
-            for one, new in zip(
-                again, await self._decoded(model, decoder, rows, deadline, begun, numbers=own), strict=True
-            ):
+            came = await self._decoded(model, decoder, rows, deadline, begun, numbers=own)
+            for one, new in zip(again, came, strict=True):
                 outputs[one] = new
         return outputs
 
@@ -320,7 +314,7 @@ class Service:
     async def _submitted(
         self, model: ServedModel, decoder: str | None, sentences: Sequence[Sentence], prefixes: bool = False
     ) -> Scheduler:
-        """Who has taken them."""
+        """Submit sentences to the scheduler of a decoder, and return it."""
         try:
             (scheduler := await self.scheduler(model, decoder, prefixes)).submit(sentences)
         except DrainingError:  # of a decoder that others took the place of, there is a new one; of a model there is not

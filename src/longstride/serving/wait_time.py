@@ -39,7 +39,7 @@ class WaitTime:
         self._longest = max(seconds, FADE * self._longest + (1 - FADE) * self._stay)
 
     def forget(self) -> None:
-        """Begin anew: what was told until now is of a device that was not ready yet."""
+        """Discard all measurements, because kernels were compiled meanwhile."""
         self._stay, self._longest = None, 0.0
 
     def in_rows(self, admitted: Sequence[float]) -> None:

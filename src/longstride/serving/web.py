@@ -130,7 +130,7 @@ GlossaryField = Annotated[
 
 
 def glossary_of(given: Any, settings: ServerSettings) -> Glossary | None:
-    """What a request says in such a field, within the server's limits."""
+    """Return the glossary of a request; refuse one beyond the server's limits."""
     if not given:
         return None
     most, longest = settings.max_terms, settings.max_term

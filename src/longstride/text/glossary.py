@@ -248,11 +248,11 @@ _OTHERS = {
     re.compile(r"PK\x03\x04"): "a zip archive (docx, xlsx, ods)",
     re.compile(r"%PDF|\{\\rtf"): "a document",
 }
-"""What files of other kinds begin with."""
+"""Beginnings of files that are not glossaries."""
 
 
 def _other_kind(lines: Sequence[str]) -> str:
-    """What lines are, if all of them have no tab and are no terms; else nothing."""
+    """Return the kind of a file without tabs whose lines are not terms, or an empty text."""
     if found := next((found for start, found in _OTHERS.items() if start.match(lines[0])), ""):
         return found
     if len(lines) > 1 and all("," in line or ";" in line for line in lines):
