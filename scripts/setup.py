@@ -33,7 +33,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 READY, READY_DEMO = "ready", "ready-demo"
 """The stamps in `.venv/`: for every command, for the demo alone."""
 PACKAGES = {READY: ("-e", ".[dev]"), READY_DEMO: ("-e", ".", "ctranslate2")}
-"""What each needs; the demo compares with CTranslate2."""
+"""What pip installs for each level; the demo compares with CTranslate2."""
 RUNTIME = ROOT / "src" / "longstride" / "runtime"
 NATIVE = RUNTIME / "native" / "building.py"
 

@@ -76,7 +76,7 @@ class Job:
 
     @staticmethod
     def of(source: Path, output: Path, records: Records, size: int, portion: Portion = WHATEVER) -> Job:
-        """Cut a file into shards of a portion, or so many records."""
+        """Cut a file into shards, each a portion or `size` records."""
         if regular_target(output) is None:
             raise OptionError(f"{output}: expected a regular file to write, found something else.")
         source, output = source.absolute(), output.absolute()  # up is up from where a link to a folder leads

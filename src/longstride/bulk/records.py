@@ -41,8 +41,8 @@ class Records(Protocol):
     """of the files that shards are written to"""
 
     def shards(self, path: Path, size: int, portion: Portion = WHATEVER) -> tuple[list[Shard], str]:
-        """All shards of a file, of a portion or so many records each, and the SHA-256 of its bytes; every record is
-        looked at."""
+        """Return the shards of a file, each a portion or `size` records, and the SHA-256 of its bytes; check every
+        record."""
 
     def read(self, path: Path, shard: Shard) -> tuple[list[str], Any]:
         """The texts of a shard, and what else of it is to be written."""

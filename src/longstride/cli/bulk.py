@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from longstride.translator import Translator
 
 RECORDS = 4096
-"""Of a shard, at most, where nobody says how many."""
+"""The most records of a shard, by default."""
 
 
 def bulk(
