@@ -6,6 +6,8 @@ RECORDS := $(sort $(wildcard benchmarks/results/*.jsonl))
 
 BIN := .venv/bin
 READY := .venv/ready
+# What the demo alone needs, which is less.
+READY_DEMO := .venv/ready-demo
 NATIVE := src/longstride/runtime/native
 # One thread per worker: test models are tiny and threads would only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -45,11 +47,14 @@ help:
 	@echo "make native   compile the native runtime again"
 	@echo "make clean    remove caches and build products (.venv/ stays)"
 
-$(READY): pyproject.toml constraints.txt scripts/setup.py setup.py $(NATIVE)/building.py $(wildcard $(NATIVE)/source/*)
+$(READY) $(READY_DEMO): pyproject.toml constraints.txt scripts/setup.py setup.py $(NATIVE)/building.py $(wildcard $(NATIVE)/source/*)
 	@$(PYTHON) -c '$(NEW_ENOUGH)'
-	@GOAL="$(MAKECMDGOALS)" $(PYTHON) scripts/setup.py
+	@GOAL="$(MAKECMDGOALS)" $(PYTHON) scripts/setup.py $(@F)
 
-demo: $(READY)
+# One after the other where both are asked for.
+$(READY): | $(if $(filter demo,$(MAKECMDGOALS)),$(READY_DEMO))
+
+demo: $(READY_DEMO)
 	@$(BIN)/longstride demo
 
 test: $(READY)

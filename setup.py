@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import runpy
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class BuildNative(Command):
         self.set_undefined_options("build_py", ("build_lib", "build_lib"))
 
     def run(self) -> None:
+        if self.editable_mode and os.environ.get("LONGSTRIDE_BUILD_NATIVE") == "no":  # scripts/setup.py builds them
+            return
         for name, reason in BUILDING["build"](self._folder()).items():
             self.announce(f"native: {name} was not built: {reason}", level=logging.WARNING)
 

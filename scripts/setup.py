@@ -1,9 +1,11 @@
 """Make `.venv/` ready to work in: pinned packages, the package itself (editable), a PyTorch that is no surprise.
 
-Run by `make`, which sees to it that Python is new enough; needs nothing else. A build of PyTorch that brings the CUDA
-packages with it weighs several gigabytes: it is taken only when asked for (TORCH=cuda). A PyTorch that is already in
-`.venv/` is always kept. Where a C compiler is there the native runtime is compiled, again when its sources change. The
-stamp is written last, so an interrupted set-up is simply taken up again; when nothing changed, nothing is done.
+Run by `make`, which sees to it that Python is new enough; needs nothing else. The demo gets the packages that it
+imports and the native library of this processor (ready-demo); every other command gets the rest as well (ready). A
+build of PyTorch that brings the CUDA packages with it weighs several gigabytes: it is taken only when asked for
+(TORCH=cuda). A PyTorch that is already in `.venv/` is always kept. Where a C compiler is there the native runtime is
+compiled, again when its sources change. The stamp is written last, so an interrupted set-up is simply taken up again;
+when nothing changed, nothing is done.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import json
 import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 TORCH_AT_LEAST = (2, 11)
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch[-_]triton)([-_.]|$)", re.IGNORECASE)
@@ -25,8 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 CONSTRAINTS = ROOT / "constraints.txt"
-STAMP = VENV / "ready"
-NATIVE = ROOT / "src" / "longstride" / "runtime" / "native" / "building.py"
+READY, READY_DEMO = "ready", "ready-demo"
+"""The stamps in `.venv/`: for every command, for the demo alone."""
+PACKAGES = {READY: ("-e", ".[dev]"), READY_DEMO: ("-e", ".", "ctranslate2")}
+"""What pip installs for each level; the demo compares with CTranslate2."""
+RUNTIME = ROOT / "src" / "longstride" / "runtime"
+NATIVE = RUNTIME / "native" / "building.py"
 
 WOULD_BRING_CUDA = """\
 The PyTorch that pip finds here, {torch}, brings {count} CUDA packages ({examples}, ...): several gigabytes.
@@ -37,27 +46,31 @@ Longstride does not take them unasked. Either
       or name a folder that holds one:  PIP_FIND_LINKS=<folder> make {goal}"""
 
 
-def main() -> None:
+def main(level: str) -> None:
     """Bring the environment up to date, or stop with one message that says what is needed."""
-    fingerprint = wanted()
-    if STAMP.is_file() and STAMP.read_text() == fingerprint and PYTHON.exists():
-        build_native()
-        STAMP.touch()
+    fingerprint, stamp = wanted(), VENV / level
+    if stamp.is_file() and stamp.read_text() == fingerprint and PYTHON.exists():
+        build_native(level)
+        stamp.touch()
         return
-    STAMP.unlink(missing_ok=True)
+    stamp.unlink(missing_ok=True)
     make_environment()
     # Also the build backend, so that installing the package itself later needs no network.
     pip("install", "--constraint", str(CONSTRAINTS), "setuptools")
-    if not torch_in_environment():
-        install_torch()
-    torch = torch_in_environment()
-    if not torch:
-        stop("PyTorch was installed into .venv/ and cannot be imported; remove .venv/ and run make again.")
-    say("installing longstride and the pinned packages")
-    pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", "-e", ".[dev]")
-    build_native()
-    translate_once()
-    STAMP.write_text(fingerprint)
+    if missing := not torch_in_environment():
+        look_for_torch()
+    with native_compiled(level):
+        if missing:
+            install_torch()
+        torch = torch_in_environment()
+        if not torch:
+            stop("PyTorch was installed into .venv/ and cannot be imported; remove .venv/ and run make again.")
+        say("installing longstride and the pinned packages")
+        pip("install", "--constraint", str(constraints_keeping(torch)), "--no-build-isolation", *PACKAGES[level])
+    if level == READY:
+        translate_once()
+    for name in PACKAGES if level == READY else (level,):
+        (VENV / name).write_text(fingerprint)
     say(f"ready: .venv/ with {described(build_of_torch())}")
 
 
@@ -125,24 +138,35 @@ def described(build: tuple[str, str | None, bool, int]) -> str:
     )
 
 
-def install_torch() -> None:
-    """Install the pinned PyTorch, but look first at what would come with it."""
-    pin = next(line.strip() for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
-    arguments = ["--constraint", str(CONSTRAINTS), pin]
+def look_for_torch() -> None:
+    """Stop where the pinned PyTorch would bring CUDA that was not asked for."""
     cuda = os.environ.get("TORCH", "cpu")
     if cuda not in ("cpu", "cuda"):
         stop(f"TORCH expects cpu or cuda, found {cuda!r}.")
-    if cuda == "cpu":
-        say(f"looking which build of {pin} is at hand")
-        resolved = pip("install", "--dry-run", "--report", "-", *arguments, capture=True)
-        packages = [item["metadata"] for item in json.loads(resolved)["install"]]
-        heavy = sorted(item["name"] for item in packages if CUDA_PACKAGE.match(item["name"]))
-        if heavy:
-            torch = next((f"torch {item['version']}" for item in packages if item["name"] == "torch"), pin)
-            goal = os.environ.get("GOAL", "test")
-            stop(WOULD_BRING_CUDA.format(torch=torch, count=len(heavy), examples=", ".join(heavy[:3]), goal=goal))
+    if cuda == "cuda":
+        return
+    pin, *arguments = pinned_torch()
+    say(f"looking which build of {pin} is at hand")
+    resolved = pip("install", "--dry-run", "--report", "-", *arguments, pin, capture=True)
+    packages = [item["metadata"] for item in json.loads(resolved)["install"]]
+    heavy = sorted(item["name"] for item in packages if CUDA_PACKAGE.match(item["name"]))
+    if heavy:
+        torch = next((f"torch {item['version']}" for item in packages if item["name"] == "torch"), pin)
+        goal = os.environ.get("GOAL", "test")
+        stop(WOULD_BRING_CUDA.format(torch=torch, count=len(heavy), examples=", ".join(heavy[:3]), goal=goal))
+
+
+def install_torch() -> None:
+    """Install the pinned PyTorch."""
+    pin, *arguments = pinned_torch()
     say(f"installing {pin} (once; a minute or two)")
-    pip("install", *arguments)
+    pip("install", *arguments, pin)
+
+
+def pinned_torch() -> tuple[str, ...]:
+    """Return the pinned version, and pip's options for it."""
+    pin = next(line.strip() for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    return pin, "--constraint", str(CONSTRAINTS)
 
 
 def constraints_keeping(torch: str) -> Path:
@@ -153,14 +177,33 @@ def constraints_keeping(torch: str) -> Path:
     return path
 
 
-def build_native(anyway: bool = False) -> None:
-    """Compile the native runtime where its sources have changed since; installing the package has done so at first."""
+def build_native(level: str = READY, anyway: bool = False) -> None:
+    """Compile the native runtime where its sources have changed since: for the demo, this processor's library alone."""
     building = runpy.run_path(str(NATIVE))
-    if not anyway and building["is_current"]():
+    names = own_variant(building["variants"]) if level == READY_DEMO else ()
+    if not anyway and building["is_current"](names):
         return
     say("compiling the native runtime (half a minute at first)")
-    for name, reason in building["build"]().items():
+    for name, reason in building["build"](names=names).items():
         say(f"native {name} was not built: {reason}")
+
+
+@contextmanager
+def native_compiled(level: str) -> Iterator[None]:
+    """Compile the native runtime in a process beside pip, which keeps one core busy."""
+    process = subprocess.Popen([sys.executable, __file__, "native", level], start_new_session=True)
+    try:
+        yield
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)
+        raise
+    process.wait()
+
+
+def own_variant(variants: Callable[[str], Sequence[Any]]) -> tuple[str, ...]:
+    """Return the name of the best library that this processor can run, or nothing where it can run none."""
+    processor = runpy.run_path(str(RUNTIME / "processor.py"))["this_processor"]()
+    return tuple(one.name for one in variants(processor.machine) if one.needs <= processor.flags)[:1]
 
 
 def translate_once() -> None:
@@ -186,7 +229,10 @@ def pip(*arguments: str, capture: bool = False) -> str:
         arguments = ("install", "--no-compile", *arguments[1:])
     # Errors only: warnings about a person's own pip configuration are not ours to show.
     command = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE if capture else None, text=True, check=False)
+    own = {**os.environ, "LONGSTRIDE_BUILD_NATIVE": "no"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=own, stdout=subprocess.PIPE if capture else None, text=True, check=False
+    )
     if done.returncode != 0:
         stop(f"pip {arguments[0]} failed; mend what it says above and run make again, it goes on from here.")
     return done.stdout or ""
@@ -204,6 +250,12 @@ def stop(message: str) -> NoReturn:
 
 if __name__ == "__main__":
     try:
-        build_native(anyway=True) if sys.argv[1:] == ["native"] else main()
+        match sys.argv[1:]:
+            case ["native"]:
+                build_native(anyway=True)
+            case ["native", level]:
+                build_native(level)
+            case [level]:
+                main(level)
     except KeyboardInterrupt:
         stop("interrupted; run make again to go on.")

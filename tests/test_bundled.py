@@ -11,6 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 import longstride
 from longstride.cli.demo import examples
@@ -47,6 +50,28 @@ def test_a_word_of_a_million_characters_stands_as_it_is() -> None:
     found = family().translate(["Hello!", f"Good morning. {word}"], warn=told.append)
     assert [one.text for one in found] == ["Hallo!", f"Guten Morgen! {word}"]
     assert (len(told), "line 2 has 1,000,000 characters" in told[0]) == (1, True)
+
+
+PIECES = ["\ufeff", "~", "don't", "@user", "the", "£8", "😀", "1,000.5", "<b>", "日本", "\xad", "n'"]
+
+
+@lru_cache
+def by_onnx() -> Translator:
+    return load(device="cpu", runtime="onnx", precision="int8", threads=1)
+
+
+@settings_of(max_examples=8)
+@example(["\ufeff", "~", "don't", "@user", "the", "£8"], 3)
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), st.sampled_from([3, 5]))
+def test_drafts_write_greedys_output_of_odd_lines_in_int8(pieces: list[str], k: int) -> None:
+    """By ONNX Runtime, which rounded a step of a draft otherwise than one of greedy search."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    greedy, drafted = (
+        by_onnx().translate([" ".join(pieces)], name, batch=1, **options)[0].tokens
+        for name, options in (("greedy", {}), ("draft-verify", {"tree": 0, "k": k}))
+    )
+    assert drafted == greedy
 
 
 def test_it_is_the_default_and_has_a_name() -> None:

@@ -25,9 +25,10 @@ from longstride.registry import (
     part_builder,
     split_options,
 )
-from longstride.runtime.choosing import fastest_batch
+from longstride.runtime.choosing import fastest_batch, some_seconds
 from longstride.search.options import BeamOptions
 from longstride.systems.autoregressive.decoder import Beam
+from longstride.text.corpus import Portion
 from longstride.verification.acceptance import OF_DRAFTS
 from longstride.verification.draft_policy import LengthFile
 from longstride.verification.fastest import Fastest, OneByOne
@@ -228,6 +229,12 @@ class LoadedModel:
     def batch(self) -> int:
         """Sentences that are decoded side by side where nobody says how many."""
         return fastest_batch(self.runner.name)
+
+    @property
+    def portion(self) -> Portion:
+        """Text that takes some seconds: what long jobs do at a time, so that an interruption loses no more."""
+        parameters = sum(one.numel() for part in self.parts_of(self._default).values() for one in part.parameters())
+        return Portion(some_seconds(self.runner.device.type) / max(1, parameters), 4 * self.batch)
 
     @property
     def longest(self) -> int:

@@ -25,7 +25,9 @@ from longstride.bench.records import Exactness, Latency
 from longstride.cli import adapt_race
 from longstride.cli.main import main
 from longstride.contract import InputError
+from longstride.distillation import distill
 from longstride.nn.weights import read_tensors
+from longstride.text.folders import folder_held
 from longstride.translator import load
 from tests.adaptation.tiny import SETTINGS, lines_file
 from tests.folders import write_folder
@@ -279,6 +281,25 @@ def test_misuse_leaves_nothing_behind_and_what_was_begun_stays(
     before = sorted(work.iterdir())
     assert adapt("--no-race", *options) == 2
     assert sorted(work.iterdir()) == before
+
+
+def test_two_runs_do_not_share_a_folder(adapt: Adapt, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with folder_held(tmp_path / "out.work"):
+        assert adapt("--no-race", "--until", "import") == 1
+        assert f"{tmp_path / 'out.work'}: expected to be the only one to write it" in capsys.readouterr().err
+    assert not (tmp_path / "out.work").exists()
+
+
+def test_ctrl_c_while_it_decodes_says_what_is_kept(
+    adapt: Adapt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*given: Any, **how: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(distill, "decode_shard", interrupted)
+    assert adapt("--no-race", "--until", "decode") == 130
+    said = f"Interrupted: what was done is kept in {tmp_path / 'out.work'}; the same command goes on."
+    assert " ".join(capsys.readouterr().err.split()).endswith(said)
 
 
 @pytest.mark.parametrize("output", ["", ".", ".."])

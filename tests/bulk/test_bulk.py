@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +19,9 @@ from longstride.bulk.records import JsonLines, Shard, TextLines, records_of
 from longstride.bulk.running import here, run
 from longstride.cli.main import main
 from longstride.contract import InputError, OptionError, WorkError
-from longstride.text.corpus import read_lines
-from longstride.translator import Translator
+from longstride.text.corpus import Portion, read_lines
+from longstride.translator import Translation, Translator
+from tests.cli.test_resume import killed
 from tests.folders import write_folder
 
 LINES = ["a b c", "", "d c", "b", "  a a", "c\rd", "d d d d", "b a"]
@@ -66,6 +67,22 @@ def test_shards_of_text_are_its_lines(texts: list[str], size: int, ended: bool) 
         found = [line for shard in shards for line in TextLines().read(path, shard)[0]]
         assert found == list(read_lines(path))
         assert [shard.records for shard in shards[:-1]] == [size] * len(shards[:-1])
+
+
+@given(lines, st.integers(1, 9), st.integers(1, 40), st.integers(1, 5))
+def test_shards_end_when_there_is_work_enough(texts: list[str], size: int, characters: int, least: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "in.txt"
+        path.write_bytes("".join(f"{text}\n" for text in texts).encode())
+        shards, _ = TextLines().shards(path, size, Portion(characters, least))
+        parts = [TextLines().read(path, shard)[0] for shard in shards]
+        assert [line for part in parts for line in part] == list(read_lines(path))
+        for place_, part in enumerate(parts):
+            assert len(part) <= size
+            if place_ < len(parts) - 1:
+                enough = len(part) >= least and sum(map(len, part)) >= characters
+                assert enough or len(part) == size
+                assert sum(map(len, part[:-1])) < characters or len(part) <= least
 
 
 @settings(max_examples=6)
@@ -242,6 +259,7 @@ def test_parquet_keeps_its_columns(translator: Translator, tmp_path: Path) -> No
     table = pyarrow.table({"id": list(range(9)), "text": [*LINES, None]})
     parquet.write_table(table, path, row_group_size=2)
     records = records_of(path, output, "auto", "text", "de")
+    assert [shard.records for shard in records.shards(path, 4, Portion(1, 3))[0]] == [3, 3, 3]
     job = Job.of(path, output, records, 4)
     with job.begun({}):
         run(job, work(translator), here, 1, nothing)
@@ -273,6 +291,71 @@ def test_the_command(folder: Path, translator: Translator, source: Path, capsys:
     assert main([*command, "--shard", "3"]) == 0
     assert list(read_lines(output)) == [one.text for one in translator.translate(LINES)]
     assert "translating: 8 of 8" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_done_and_says_so(
+    folder: Path,
+    translator: Translator,
+    source: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a word about shards: these end when there is work enough."""
+    output, translate, calls = source.with_name("out.txt"), Translator.translate, 0
+
+    def interrupted(self: Translator, *given: Any, **how: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return translate(self, *given, **how)
+
+    command = ["bulk", "-m", str(folder), str(source), str(output), "--device", "cpu", "--precision", "fp64"]
+    monkeypatch.setattr(Translator, "portion", Portion(6, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", interrupted)
+        assert main(command) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == ("Interrupted: kept 3 of 8 records; the same command continues.")
+    assert main(command) == 0
+    assert "Going on with 3 of 4 shards" in capsys.readouterr().err
+    assert list(read_lines(output)) == [one.text for one in translator.translate(LINES)]
+
+
+def test_larger_models_do_less_at_a_time(translator: Translator) -> None:
+    parameters = sum(one.numel() for one in translator.part("model").parameters())
+    assert translator.portion.characters == pytest.approx(1e12 / parameters)
+    assert translator.portion.records(4096, 1.0) == 4096
+    assert Portion(1000, 64).records(4096, 100.0) == 64
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=3))
+def test_killed_at_any_moment_and_gone_on_with_is_one_run(
+    translator: Translator, tmp_path_factory: pytest.TempPathFactory, moments: list[int]
+) -> None:
+    """By kill -9 before some operation on files, as many times as there are moments."""
+    place = tmp_path_factory.mktemp("killed")
+    source, output = place / "in.txt", place / "out.txt"
+    source.write_bytes("".join(f"{line}\n" for line in LINES).encode())
+    said = [one.text for one in translator.translate(LINES)]
+    by_line = dict(zip(LINES, said, strict=True))
+
+    class Told:  # no threads of PyTorch's in forked processes, and no time lost
+        def translate(self, texts: list[str], *given: Any, **how: Any) -> list[Translation]:
+            return [Translation(by_line[text]) for text in texts]
+
+    def job() -> None:
+        made = Job.of(source, output, TextLines(), 3)
+        with made.begun({"model": 1}):
+            run(made, Work(lambda: cast(Translator, Told()), None, {}), here, 3, nothing)
+            made.finish()
+
+    for moment in moments:
+        killed(job, moment)
+        assert not output.exists() or list(read_lines(output)) == said  # whole or not at all
+    job()
+    assert list(read_lines(output)) == said
+    assert sorted(path.name for path in place.iterdir()) == ["in.txt", "out.txt"]
 
 
 @pytest.mark.parametrize(("option", "whole"), [([], None), (["--whole"], True), (["--sentences"], False)])

@@ -19,6 +19,7 @@ from longstride.cli import translate as translating
 from longstride.cli.resuming import Partial
 from longstride.cli.streams import Lines
 from longstride.contract import InputError, LongstrideError
+from longstride.text.corpus import Portion
 from tests.cli.conftest import Run
 
 SOURCES = [f"line {number}" for number in range(7)]
@@ -173,7 +174,9 @@ def test_the_command_goes_on_after_an_interruption(
 
     with monkeypatch.context() as patched:
         patched.setattr(Partial, "add", stop)
-        assert run(*command, "-o", tmp_path / "out", "--resume").code == 130
+        stopped = run(*command, "-o", tmp_path / "out", "--resume")
+    assert stopped.code == 130
+    assert stopped.err.splitlines()[-1] == "Interrupted: kept 4 lines; the same command continues."
     assert (tmp_path / "out.partial").read_bytes().count(b"\n") == 4
     assert not (tmp_path / "out").exists()
     assert (
@@ -185,6 +188,28 @@ def test_the_command_goes_on_after_an_interruption(
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     assert (tmp_path / "trace").read_bytes() == traced
     assert sorted(os.listdir(tmp_path)) == ["in", "out", "trace", "whole"]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@given(lengths=st.lists(st.integers(0, 9), max_size=12), characters=st.integers(1, 20), least=st.integers(1, 3))
+def test_portions_end_when_there_is_work_enough(
+    tmp_path_factory: pytest.TempPathFactory, live: bool, lengths: list[int], characters: int, least: int
+) -> None:
+    """The same ones from a file and from a pipe, so that going on is never having stopped."""
+    path = tmp_path_factory.mktemp("portions") / "in"
+    path.write_text("".join("x" * length + "\n" for length in lengths))
+    if live:
+        pipe = path.with_name("pipe")
+        os.mkfifo(pipe)
+        threading.Thread(target=lambda: pipe.write_bytes(path.read_bytes()), daemon=True).start()
+        path = pipe
+    lines = Lines(path, 5)
+    lines.portion = Portion(characters, least)
+    found = [[len(line) for line in portion] for portion in lines.portions(full=True)]
+    assert [length for portion in found for length in portion] == lengths
+    for portion in found[:-1]:
+        assert len(portion) == 5 or (len(portion) >= least and sum(portion) >= characters)
+        assert len(portion) == least or sum(portion[:-1]) < characters or len(portion) <= least
 
 
 @pytest.mark.parametrize("option", ["glossary", "whole"])

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import signal
+import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+
+from longstride.runtime.native import building
+from longstride.runtime.processor import this_processor
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "setup.py"
 
@@ -45,6 +52,7 @@ def resolving_to(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, *names: str
 
 def test_a_cpu_build_is_installed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolving_to(setup, monkeypatch, "torch", "sympy", "networkx")
+    setup.look_for_torch()
     setup.install_torch()
     assert [arguments[-1] for arguments in asked] == ["torch==2.13.0"]
 
@@ -55,7 +63,7 @@ def test_a_cpu_build_is_installed(setup: ModuleType, monkeypatch: pytest.MonkeyP
 def test_cuda_is_not_taken_unasked(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     asked = resolving_to(setup, monkeypatch, "torch", "sympy", package)
     with pytest.raises(SystemExit, match="TORCH=cuda") as stopped:
-        setup.install_torch()
+        setup.look_for_torch()
     assert package in str(stopped.value)
     assert "PIP_FIND_LINKS" in str(stopped.value)
     assert not asked
@@ -64,11 +72,12 @@ def test_cuda_is_not_taken_unasked(setup: ModuleType, monkeypatch: pytest.Monkey
 def test_cuda_is_taken_when_asked_for(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = resolving_to(setup, monkeypatch, "torch", "triton")
     monkeypatch.setenv("TORCH", "cuda")
+    setup.look_for_torch()
     setup.install_torch()
     assert len(asked) == 1
     monkeypatch.setenv("TORCH", "tpu")
     with pytest.raises(SystemExit, match="expects cpu or cuda, found 'tpu'"):
-        setup.install_torch()
+        setup.look_for_torch()
 
 
 def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
@@ -134,7 +143,63 @@ def test_the_native_runtime_is_compiled_when_it_has_changed(
     built: bool,
 ) -> None:
     stub = tmp_path / "building.py"
-    stub.write_text(f"is_current = lambda: {current}\nbuild = lambda: {{'amx': 'there was no C compiler'}}\n")
+    stub.write_text(
+        f"is_current = lambda names: {current}\nbuild = lambda names: {{'amx': 'there was no C compiler'}}\n"
+    )
     monkeypatch.setattr(setup, "NATIVE", stub)
-    setup.build_native(anyway)
+    setup.build_native(anyway=anyway)
     assert ("amx was not built: there was no C compiler" in capsys.readouterr().out) == built
+
+
+def test_the_demo_gets_what_it_needs_and_the_rest_is_added_later(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make demo`, `make test`, `make demo`: packages and libraries of each, and nothing twice."""
+    asked = resolving_to(setup, monkeypatch)
+    compiled: list[tuple[str, bool]] = []
+    monkeypatch.setattr(setup, "native_compiled", lambda level: nullcontext(compiled.append((level, True))))
+    monkeypatch.setattr(setup, "build_native", lambda level: compiled.append((level, False)))
+    monkeypatch.setattr(setup, "torch_in_environment", lambda: "2.13.0")
+    monkeypatch.setattr(setup, "build_of_torch", lambda: ("2.13.0", None, False, 0))
+    for name in ("make_environment", "translate_once"):
+        monkeypatch.setattr(setup, name, lambda: None)
+    monkeypatch.setattr(setup, "PYTHON", Path(sys.executable))
+    setup.main("ready-demo")
+    assert [path.name for path in tmp_path.glob("ready*")] == ["ready-demo"]
+    setup.main("ready")
+    setup.main("ready-demo")
+    assert [arguments[4:] for arguments in asked if "-e" in arguments] == [("-e", ".", "ctranslate2"), ("-e", ".[dev]")]
+    assert compiled == [("ready-demo", True), ("ready", True), ("ready-demo", False)]
+
+
+def test_make_asks_for_the_demos_set_up_alone() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    for goals, levels in (
+        (["demo"], ["ready-demo"]),
+        (["test"], ["ready"]),
+        (["test", "demo"], ["ready-demo", "ready"]),
+    ):
+        command = ["make", "--dry-run", "--always-make", "-C", str(SCRIPT.parents[1]), *goals]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert [line.split()[-1] for line in said.splitlines() if "scripts/setup.py" in line] == levels
+
+
+def test_the_demos_library_is_the_one_that_this_processor_takes(setup: ModuleType) -> None:
+    processor = this_processor()
+    best = [one.name for one in building.variants(processor.machine) if one.needs <= processor.flags]
+    assert setup.own_variant(building.variants) == tuple(best[:1])
+
+
+def test_a_compiler_beside_pip_ends_with_it(setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def sleeping(command: list[str], **settings: object) -> subprocess.Popen[bytes]:
+        started.append(popen([sys.executable, "-c", "import time; time.sleep(600)"], **settings))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr(setup.subprocess, "Popen", sleeping)
+    with pytest.raises(SystemExit), setup.native_compiled("ready-demo"):
+        setup.stop("pip failed")
+    assert started[0].wait(60) == -signal.SIGTERM

@@ -68,3 +68,9 @@ def test_an_editable_install_builds_beside_the_sources(project: Path) -> None:
     names = made(project, "build_editable").namelist()
     assert not any(name.endswith(".so") for name in names)
     assert building.noted(project / NATIVE / "lib")["fingerprint"] == building.fingerprint(project / NATIVE / "source")
+
+
+def test_an_editable_install_leaves_them_to_who_builds_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSTRIDE_BUILD_NATIVE", "no")
+    made(project, "build_editable")
+    assert not (project / NATIVE / "lib").exists()

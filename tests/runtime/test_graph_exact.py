@@ -9,14 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longstride.contract import Limits
+from longstride.contract import Decoder, Limits, Source
 from longstride.nn import programs
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Beam, Greedy
 from longstride.systems.blockwise.decoder import Blockwise, BlockwiseOptions
 from longstride.systems.blockwise.model import Heads, HeadsOptions
 from longstride.systems.draft_verify.copy_decoder import CopyVerify
-from longstride.systems.draft_verify.decoder import Draft, DraftVerify
+from longstride.systems.draft_verify.decoder import Draft, DraftVerify, DraftVerifyOptions
+from longstride.verification.session import VerificationSession
 from tests.decoding.drafters import KINDS, tiny_drafter
 from tests.models import random_source, seeded, tiny_model
 from tests.runtime.graphs import BOTH, Graphs
@@ -82,6 +83,37 @@ def test_verified_decoders_give_greedys_output(
         decoded = decoder.decode(source, limits, capacity=rows)
         assert decoded.tokens == greedy.tokens
         assert decoded.scores == pytest.approx(greedy.scores, abs=1e-4)  # summed in another order
+
+
+def committed(decoder: Decoder, source: Source, limits: Limits) -> tuple[list[int], torch.Tensor, torch.Tensor]:
+    """The ids of one sentence, and what the verifier's cache keeps of them."""
+    session = decoder.start(1, limits, source.longest)
+    assert isinstance(session, VerificationSession)
+    session.admit(source)
+    while not (finished := session.take_finished()):
+        session.advance()
+    tokens, cache = finished[0].hypotheses[0].tokens, session.table.batch.cache
+    return list(tokens), cache.keys[:, 0, :, : len(tokens)], cache.values[:, 0, :, : len(tokens)]
+
+
+@BOTH
+@settings(max_examples=15)
+@given(seed=st.integers(0, 999), precision=st.sampled_from(["fp32", "int8"]), k=st.integers(1, 4), kind=KINDS)
+def test_a_whole_iteration_keeps_greedys_bits(
+    graphs: Graphs, seed: int, precision: Any, k: int, kind: dict[str, Any]
+) -> None:
+    """Drafting, verifying and committing as one graph: what a library makes of its nodes may not hang on the width."""
+    model = tiny_model(seed, torch.float32, sharpness=2.0, encoder_layers=2)
+    runner = graphs(precision, 1, tell=refuse)
+    source, limits = random_source(1, 12, seed=seed), Limits(max_length=20)
+    tokens, keys, values = committed(Greedy(model, runner), source, limits)
+    drafter = tiny_drafter(seed, torch.float32, **kind)
+    heads = Blockwise(model, tiny_heads(seed), runner, BlockwiseOptions(k=k))
+    for decoder in (heads, DraftVerify(model, drafter, runner, DraftVerifyOptions(k=k))):
+        found = committed(decoder, source, limits)
+        assert found[0] == tokens
+        assert torch.equal(found[1], keys)
+        assert torch.equal(found[2], values)
 
 
 @BOTH

@@ -23,7 +23,9 @@ from typing import Any
 
 from longstride.bulk.records import Records, Shard
 from longstride.contract import InputError, LongstrideError, OptionError, UsageError, WorkError
-from longstride.text.files import lock_file, output_file, read_json, regular_target
+from longstride.text.corpus import WHATEVER, Portion
+from longstride.text.files import output_file, read_json, regular_target
+from longstride.text.folders import folder_held
 from longstride.translator import Translator
 
 RECORD = "job.json"
@@ -73,12 +75,12 @@ class Job:
     """of the input, size and time, by which whoever does a shard sees that it is still the same"""
 
     @staticmethod
-    def of(source: Path, output: Path, records: Records, size: int) -> Job:
-        """Cut a file into shards of so many records."""
+    def of(source: Path, output: Path, records: Records, size: int, portion: Portion = WHATEVER) -> Job:
+        """Cut a file into shards, each a portion or `size` records."""
         if regular_target(output) is None:
             raise OptionError(f"{output}: expected a regular file to write, found something else.")
         source, output = source.absolute(), output.absolute()  # up is up from where a link to a folder leads
-        shards, sha256 = records.shards(source, size)
+        shards, sha256 = records.shards(source, size, portion)
         return Job(source, output, records, shards, sha256, _stamp(source))
 
     @property
@@ -113,14 +115,7 @@ class Job:
             "shards": [[shard.first, shard.records] for shard in self.shards],
         }
         plan = json.loads(json.dumps(plan))
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder, os.O_RDONLY)
-        except OSError as error:
-            raise WorkError(f"{self.folder}: could not be made ({error.strerror or error}).") from error
-        try:
-            if not lock_file(handle):
-                raise WorkError(f"{self.folder}: expected to be the only one to write it, found another process.")
+        with folder_held(self.folder):
             record = self.folder / RECORD
             if record.exists():
                 self._check(record, plan)
@@ -130,8 +125,6 @@ class Job:
                 with output_file(record) as file:
                     file.write((json.dumps(plan) + "\n").encode())
             yield
-        finally:
-            os.close(handle)
 
     def _check(self, record: Path, plan: dict[str, Any]) -> None:
         try:

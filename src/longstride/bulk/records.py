@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from longstride.contract import InputError, OptionError
-from longstride.text.corpus import decode_lines, lines_file
+from longstride.text.corpus import WHATEVER, Portion, decode_lines, lines_file
 from longstride.text.files import file_sha256, output_file, parse_json, written_whole
 
 COMPRESSED = (".gz", ".xz")
@@ -40,8 +40,9 @@ class Records(Protocol):
     ending: str
     """of the files that shards are written to"""
 
-    def shards(self, path: Path, size: int) -> tuple[list[Shard], str]:
-        """All shards of a file, of so many records each, and the SHA-256 of its bytes; every record is looked at."""
+    def shards(self, path: Path, size: int, portion: Portion = WHATEVER) -> tuple[list[Shard], str]:
+        """Return the shards of a file, each a portion or `size` records, and the SHA-256 of its bytes; check every
+        record."""
 
     def read(self, path: Path, shard: Shard) -> tuple[list[str], Any]:
         """The texts of a shard, and what else of it is to be written."""
@@ -61,18 +62,19 @@ class TextLines:
 
     ending = ".txt"
 
-    def shards(self, path: Path, size: int) -> tuple[list[Shard], str]:
+    def shards(self, path: Path, size: int, portion: Portion = WHATEVER) -> tuple[list[Shard], str]:
         """Lines are cut at "\\n"; all must be UTF-8."""
         found: list[Shard] = []
         digest = hashlib.sha256()
-        start = end = first = number = 0
+        start = end = first = number = characters = 0
         with _opened(path) as file:
             for number, line in enumerate(decode_lines(file, str(path)), start=1):
                 self.check(path, number, line)
-                if number % size == 0:
+                characters += len(line)
+                if number - first == size or portion.full(number - first, characters):
                     end = file.tell()
                     found.append(Shard(len(found), first, number - first, start, end))
-                    start, first = end, number
+                    start, first, characters = end, number, 0
             if number > first:
                 found.append(Shard(len(found), first, number - first, start, file.tell()))
             file.seek(0)
@@ -159,8 +161,8 @@ class ParquetRows:
     into: str
     ending = ".parquet"
 
-    def shards(self, path: Path, size: int) -> tuple[list[Shard], str]:
-        """By rows, whatever the row groups are."""
+    def shards(self, path: Path, size: int, portion: Portion = WHATEVER) -> tuple[list[Shard], str]:
+        """By rows, whatever the row groups are; a row is taken for as long as all are on average."""
         types = _pyarrow().types
         file = self._file(path)
         schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -171,6 +173,10 @@ class ParquetRows:
             raise InputError(f"{path}: expected text in the column {self.field!r}, found {kind}.")
         if self.into in schema.names:
             raise InputError(f"{path}: expected no column {self.into!r} yet; --into names another one.")
+        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+        columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+        text = sum(one.total_uncompressed_size for one in columns if one.path_in_schema == self.field)
+        size = portion.records(size, text / max(1, rows))
         starts = range(0, max(1, rows), size)  # a file without rows has columns all the same
         found = [Shard(number, first, min(size, rows - first)) for number, first in enumerate(starts)]
         return found, file_sha256(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Stages, say
+from longstride.cli.failures import keeping
 from longstride.cli.streams import input_file, result_folder
 from longstride.cli.threads import let_threads_rest
 from longstride.contract import OptionError
@@ -90,6 +92,7 @@ def adapt(
     from longstride.adaptation.adapt import adapt as run
     from longstride.adaptation.options import AdaptOptions
     from longstride.runtime.choosing import check_device
+    from longstride.text.folders import folder_held
 
     if until not in STAGES:
         raise OptionError(f"--until expects {', '.join(STAGES)}, found {until!r}.")
@@ -120,7 +123,8 @@ def adapt(
     if (source_lang or target_lang) and not request.foreign:
         raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
     around = _Around(request, threads)
-    with around:
+    held = folder_held(request.work) if request.work.is_dir() or not request.work.exists() else nullcontext()
+    with keeping(lambda: f"what was done is kept in {request.work}; the same command goes on"), held, around:
         made = run(request, around, until, keep)
     if made is not None:
         say(f"Adapted model: {made}; what it is and does: {made / 'README.md'}")

@@ -10,14 +10,19 @@ import typer
 
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, say, warn
+from longstride.cli.failures import keeping
 from longstride.cli.streams import is_standard, keep_what_is_read
 from longstride.contract import OptionError
 from longstride.contract.bundled import BUNDLED
+from longstride.text.corpus import WHATEVER
 from longstride.text.files import check_writable
 
 if TYPE_CHECKING:
     from longstride.bulk.cluster import Cluster
     from longstride.translator import Translator
+
+RECORDS = 4096
+"""The most records of a shard, by default."""
 
 
 def bulk(
@@ -43,7 +48,14 @@ def bulk(
         typer.Option(min=1, max=10**6, help="Threads of a worker (default: all cores, on a cluster 1)."),
     ] = None,
     batch: shared.AutoBatch = None,
-    shard: Annotated[int, typer.Option(min=1, max=10**9, help="Records of a shard.")] = 4096,
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10**9,
+            help="Records of a shard (default: some seconds of work, 4096 at most; on a cluster 4096).",
+        ),
+    ] = None,
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Times that a shard that fails is tried.")] = 3,
     cluster: Annotated[
         str | None,
@@ -56,7 +68,8 @@ def bulk(
 ) -> None:
     """Translate a large file in shards, on one machine or many.
 
-    Interrupted, the same command goes on with the shards that are left. Order and number of records are the input's.
+    Interrupted, it says what is kept, and the same command goes on with the shards that are left. Order and number of
+    records are the input's.
     On a cluster, INPUT, the folder of OUTPUT and the model lie where every machine sees them under the same path.
     """
     options = shared.settings(set)
@@ -85,7 +98,8 @@ def bulk(
         translator = opened("eager", "fp32", "cpu", None)
         work = Work(partial(opened, runtime, precision, device, threads or 1), decoder, options, batch, whole)
     chosen, limits = translator.decoder(decoder, **options)
-    job = Job.of(input, output, records, shard)
+    portion = translator.portion if shard is None and way is None else WHATEVER
+    job = Job.of(input, output, records, shard or RECORDS, portion)
     made_by: dict[str, Any] = {
         "model": translator.folder.sha256,
         "drafter": ModelFolder(shared.model_path(drafter)).sha256 if drafter is not None else None,
@@ -98,8 +112,13 @@ def bulk(
         "whole": whole,
         "format": [type(records).__name__, field, into],
     }
-    with job.begun(made_by), Bar("translating", sum(one.records for one in job.shards)) as shown:
-        done = sum(one.records for one in job.shards) - sum(one.records for one in job.left())
+    total, done = sum(one.records for one in job.shards), 0
+
+    def kept() -> str:
+        return f"kept {done:,} of {total:,} records; the same command continues"
+
+    with keeping(kept), job.begun(made_by), Bar("translating", total) as shown:
+        done = total - sum(one.records for one in job.left())
         if done:
             say(f"Going on with {len(job.left()):,} of {len(job.shards):,} shards.")
 

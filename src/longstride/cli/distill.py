@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longstride.cli.console import Bar, say
+from longstride.cli.failures import keeping
 from longstride.cli.options import (
     Device,
     Precision,
@@ -91,7 +92,8 @@ def distill(
         resume = True
     translators = [open_model(path, runtime, precision, device, None, threads) for path in teachers]
     teacher = make_teacher(translators, decoder, settings(set))
-    with Bar("distilling", None) as shown:
+    kept = "kept the shards that were done; --resume goes on with the rest"
+    with keeping(lambda: kept), Bar("distilling", None) as shown:
         outcome = run(
             teacher, input, output, chosen, resume=resume, progress=lambda found: shown.to(found.lines, found.of)
         )

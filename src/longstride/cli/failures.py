@@ -7,7 +7,8 @@ import os
 import shlex
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from longstride.cli.entry import INTERRUPTED
 from longstride.contract import LongstrideError
@@ -23,7 +24,7 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 def tell(error: BaseException, debug: bool = False) -> int:
     """Say it, and give the exit code; `debug` says where it happened too."""
     if isinstance(error, KeyboardInterrupt):
-        _say("Interrupted.", error=False)
+        _say(f"Interrupted{''.join(f': {kept}' for kept in error.args)}.", error=False)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader of a pipe left; there is nobody to say it to
         return FAILED
@@ -34,6 +35,15 @@ def tell(error: BaseException, debug: bool = False) -> int:
     else:
         _say(_sentence(error))
     return error.exit_code if isinstance(error, LongstrideError) else FAILED
+
+
+@contextmanager
+def keeping(told: Callable[[], str]) -> Iterator[None]:
+    """Say what an interruption leaves behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(told()) from None
 
 
 def _sentence(error: BaseException) -> str:

@@ -16,12 +16,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
 from io import BufferedReader
-from itertools import islice
 from pathlib import Path
 from typing import IO, cast, overload
 
 from longstride.contract import InputError, OptionError, WorkError
-from longstride.text.corpus import decode_lines, open_binary, read_lines
+from longstride.text.corpus import WHATEVER, decode_lines, open_binary, read_lines
 from longstride.text.files import check_folder_writable, check_writable
 
 STDIN = "standard input"
@@ -141,6 +140,8 @@ class Lines:
     def __init__(self, path: Path | None, most: int) -> None:
         self.file = None if is_standard(path) else path
         self._most = most
+        self.portion = WHATEVER
+        """where portions end before that"""
         check_file(self.file)
         stream = standard_input() if self.file is None else None
         self._live = not is_regular(stream if self.file is None else self.file)
@@ -167,7 +168,7 @@ class Lines:
     def skip(self, number: int) -> Iterator[str]:
         """The next `number` lines; too few are an error."""
         for place in range(number):
-            found = next(self._lines, None) if not self._live else self._queue.get()
+            found = self._next()
             if isinstance(found, BaseException):
                 raise found
             if found is None:
@@ -176,23 +177,24 @@ class Lines:
 
     def portions(self, full: bool = False) -> Iterator[list[str]]:
         """All lines in order; `full` waits until a portion is as large as it may be."""
-        if not self._live:
-            while portion := list(islice(self._lines, self._most)):
-                yield portion
-            return
         waiting: str | BaseException | None = ""
         while waiting is not None:
-            waiting = self._queue.get()
-            portion = []
+            waiting, portion, characters = self._next(), [], 0
             while isinstance(waiting, str):
                 portion.append(waiting)
-                if len(portion) == self._most or (self._queue.empty() and not full):
+                characters += len(waiting)
+                if len(portion) == self._most or self.portion.full(len(portion), characters):
                     break
-                waiting = self._queue.get()
+                if self._live and self._queue.empty() and not full:
+                    break
+                waiting = self._next()
             if portion:
                 yield portion
             if isinstance(waiting, BaseException):
                 raise waiting
+
+    def _next(self) -> str | BaseException | None:
+        return self._queue.get() if self._live else next(self._lines, None)
 
     def _fetch(self) -> None:
         try:

@@ -17,6 +17,7 @@ import typer
 from longstride.cli import options as shared
 from longstride.cli.console import Bar, err, live, say, warn
 from longstride.cli.draft_file import DraftFile
+from longstride.cli.failures import keeping
 from longstride.cli.html_page import HTML, TAG, translate_page
 from longstride.cli.quick_start import import_torch
 from longstride.cli.resuming import Partial
@@ -148,7 +149,10 @@ def translate(
                 "whole": whole,
                 "languages": [source_lang, target_lang] if source_lang or target_lang else None,
             }
-            _resumed(work, lines, Partial([output, trace] if trace is not None else [output], made_by))
+            lines.portion = translator.portion
+            kept = Partial([output, trace] if trace is not None else [output], made_by)
+            with keeping(lambda: f"kept {kept.lines:,} lines; the same command continues"):
+                _resumed(work, lines, kept)
         else:
             _streamed(work, lines, output, trace)
     if teller is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+
 import torch
 
 from longstride.contract import OptionError, Precision, Runner
@@ -19,3 +22,8 @@ class EagerRunner(Runner):
             raise OptionError(f"device {device} was asked for, but PyTorch finds no CUDA device here; use cpu.")
         self.precision = precision
         avoid_planned_attention()
+
+
+if hasattr(os, "register_at_fork"):
+    # PyTorch's threads are not there in a forked process, and an operation that is shared out would wait for them.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))

@@ -5,8 +5,10 @@ In int8 the operators that are fastest on such a processor (processor.Operators)
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Hashable, Mapping
 from functools import cache
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -14,6 +16,7 @@ from torch.nn import functional as F
 from longstride.contract import Feeds, GraphSpec
 from longstride.ops.graph_builder import Handle as Value
 from longstride.runtime.graph_runner import GraphRunner
+from longstride.runtime.graphs import renewed_in_children
 from longstride.runtime.libraries import silently
 from longstride.runtime.onnx_builder import OnnxBuilder
 from longstride.runtime.onnx_graph import OnnxGraph
@@ -29,6 +32,16 @@ class OnnxRunner(GraphRunner):
     """Carries programs out by ONNX Runtime."""
 
     name = "onnx"
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        renewed_in_children(self)
+
+    def renew(self) -> None:
+        """In a process that was forked: ONNX Runtime's threads are not there, so that graphs are built once more. The
+        old ones are never released: that would wait for their threads."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.graphs))
+        self.graphs = {}
 
     def describe(self) -> str:
         """``ONNX Runtime 1.31.1, int8 on 2 threads of aarch64 with int8 dot products (asimddp); ...``"""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import codecs
 import gzip
 import lzma
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -70,6 +72,28 @@ def decode_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         if number == 1:
             line = line.removeprefix("\ufeff")  # a byte order mark, which editors on Windows write, is no text
         yield line.removesuffix("\n").removesuffix("\r")
+
+
+@dataclass(frozen=True)
+class Portion:
+    """How much of a long file is done at a time, beside a bound on its records that others set."""
+
+    characters: float = math.inf
+    """no more records once so many have come"""
+    least: int = 1
+    """but so many records, if there are any left: sentences side by side have to be many"""
+
+    def full(self, records: int, characters: int) -> bool:
+        """Whether these are enough."""
+        return records >= self.least and characters >= self.characters
+
+    def records(self, most: int, characters: float) -> int:
+        """Return how many records of so many characters each are a portion of at most so many."""
+        return int(min(most, max(self.least, self.characters / max(1.0, characters))))
+
+
+WHATEVER = Portion()
+"""Bounded by the number of records alone."""
 
 
 def read_parallel(source: _Path, target: _Path) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from longstride.contract.errors import ModelFolderError
+from longstride.contract.errors import ModelFolderError, WorkError
+from longstride.text.files import lock_file
 from longstride.text.naming import called
 
 LEFT_OVER = 3600.0
@@ -89,3 +90,21 @@ def remove_left_over(found: Iterable[Path]) -> None:
             continue
         if left:
             shutil.rmtree(each, ignore_errors=True)
+
+
+@contextmanager
+def folder_held(folder: Path) -> Iterator[None]:
+    """Hold a folder, made where there is none; one that another process holds is refused. An empty one is removed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise WorkError(f"{folder}: could not be made ({error.strerror or error}).") from error
+    try:
+        if not lock_file(handle):
+            raise WorkError(f"{folder}: expected to be the only one to write it, found another process.")
+        yield
+    finally:
+        os.close(handle)
+        with suppress(OSError):
+            folder.rmdir()

@@ -67,6 +67,25 @@ def test_what_was_built_from_other_sources_is_not_used(source: Path, tmp_path: P
 
 
 @needs_compiler
+def test_one_variant_is_built_and_the_others_are_added(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, second = (building.Variant(name, (), frozenset()) for name in ("plain", "second"))
+    monkeypatch.setattr(building, "variants", lambda machine: (plain, second))
+    folder, objects = tmp_path / "lib", tmp_path / "objects"
+    monkeypatch.setattr(building, "noted", lambda: noted(folder))
+    monkeypatch.setattr(building, "fingerprint", lambda source=source, of=building.fingerprint: of(source))
+    assert not building.is_current(["plain"])
+    assert build(folder, source, objects, ["plain"]) == {}
+    before = {path: path.stat().st_mtime_ns for path in objects.rglob("*.o")}
+    assert (building.is_current(["plain"]), building.is_current()) == (True, False)
+    assert build(folder, source, objects) == {}
+    assert noted(folder)["built"] == ["plain", "second"]
+    assert building.is_current()
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in objects.rglob("*.o")}.items()
+
+
+@needs_compiler
 def test_a_variant_that_the_compiler_does_not_know_is_left_out(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

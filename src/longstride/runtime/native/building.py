@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -86,10 +87,12 @@ def fingerprint(source: Path = SOURCE) -> str:
     return _hash(Path(__file__), *sorted(source.glob("*.[ch]")))
 
 
-def is_current() -> bool:
-    """Whether everything was built, from the sources as they are now."""
+def is_current(names: Collection[str] = ()) -> bool:
+    """Whether the variants of these names (default: all) were built, from the sources as they are now."""
     note = noted()
-    return note.get("fingerprint") == fingerprint() and not note.get("failed")
+    built = note.get("built")
+    wanted = names or {one.name for one in variants(platform.machine())}
+    return note.get("fingerprint") == fingerprint() and isinstance(built, list) and set(wanted) <= set(built)
 
 
 def noted(folder: Path = LIBRARIES) -> dict[str, object]:
@@ -101,13 +104,15 @@ def noted(folder: Path = LIBRARIES) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def build(folder: Path = LIBRARIES, source: Path = SOURCE, objects: Path = OBJECTS) -> dict[str, str]:
-    """Build every variant into a folder; gives the reasons of those that could not be built, by name."""
+def build(
+    folder: Path = LIBRARIES, source: Path = SOURCE, objects: Path = OBJECTS, names: Collection[str] = ()
+) -> dict[str, str]:
+    """Build the variants of these names (default: all) into a folder; return why others could not be built, by name."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in (*folder.glob("*.so"), folder / NOTE):
         path.unlink(missing_ok=True)
     failed: dict[str, str] = {}
-    wanted = variants(platform.machine())
+    wanted = [one for one in variants(platform.machine()) if not names or one.name in names]
     compiler = find_compiler()
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
         for variant in wanted:
