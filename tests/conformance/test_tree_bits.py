@@ -23,7 +23,7 @@ from longstride.ops.cuda.self_test import TOLERANCE, apart
 from longstride.ops.cuda.table import MOST_NODES
 from longstride.ops.draft_tree import QUERIES
 from longstride.ops.kernels import kernels_of
-from tests.nn.running_kernels import loops, table_for, where
+from tests.nn.running_kernels import table_for, where
 
 HEADS, LONGEST = 2, 144
 GROUP = 16
@@ -33,7 +33,7 @@ GROUP = 16
 @pytest.fixture
 def in_groups(monkeypatch):
     """Products whose bits depend on which numbers are neighbours, as on a device; returns the device."""
-    device = where(loops=True)
+    device = where()
     if device.type == "cpu":
         from triton.runtime import interpreter
 
@@ -107,7 +107,6 @@ def trees(seed: int, rows: int, nodes: int, straight: float) -> Tensor:
     return torch.where(follow, torch.arange(nodes), anywhere)
 
 
-@loops
 @pytest.mark.gpu
 @settings(
     max_examples=40 if torch.cuda.is_available() else 5,
@@ -143,7 +142,6 @@ def test_a_path_has_the_bits_of_its_chain(in_groups, seed, nodes, starts, straig
                 assert torch.equal(tree_cache[row, :, at], chain_cache[row, :, moved])
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=3)
 @given(
@@ -152,7 +150,7 @@ def test_a_path_has_the_bits_of_its_chain(in_groups, seed, nodes, starts, straig
     straight=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
 )
 def test_a_tree_is_attended_to_as_defined(seed, nodes, straight):
-    device = where(loops=True)
+    device = where()
     step = Step(seed, trees(seed, 2, nodes, straight), torch.tensor([3, 70]), device, torch.float32)
     found, *_ = step.as_tree()
     keys, values = (one.nan_to_num(0.0).double() for one in (step.keys, step.values))

@@ -33,12 +33,11 @@ def test_one_kernel_lays_out_what_thirty_do(seed, block, width, positions, scale
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 @pytest.mark.parametrize("said", ["every", "first"])
 @torch.inference_mode()
 def test_a_draft_by_kernels_is_as_it_was(said):
     """Positions that later layers are told again go through the kernel that makes norms, too."""
-    device = where(loops=True)
+    device = where()
     sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 3, "activation": "relu"}
     drafter = tiny_drafter(3, torch.float32, add_positions=said, decoder_layers=3, **sizes).to(device)
     for weight in drafter.parameters():
@@ -58,10 +57,9 @@ def test_a_draft_by_kernels_is_as_it_was(said):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 @torch.inference_mode()
 def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
-    device = where(loops=True)
+    device = where()
     sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 5, "activation": "relu", "link": 16}
     drafter = tiny_drafter(5, torch.float32, add_positions="first", **sizes).to(device)
     generator = torch.Generator().manual_seed(0)

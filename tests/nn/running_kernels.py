@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection
 from typing import Any
 
-import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -16,24 +15,15 @@ from longstride.ops.cuda.table import HEADS, NAMES, inference_table
 from longstride.ops.kernels import KernelTable, kernels_of
 from longstride.runtime.eager import EagerRunner
 
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-"""Triton's interpreter makes a number of an array at the head of every loop."""
 
-
-def where(loops: bool = False) -> torch.device:
+def where() -> torch.device:
     """The device to try them on; the test is skipped where there is none."""
-    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton")
     if torch.cuda.is_available():
         return torch.device("cuda", 0)
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    if loops and _before(triton.__version__, 3, 9) and not _before(numpy.__version__, 2, 4):
-        pytest.skip("Triton's interpreter has no loops with this numpy")
     return torch.device("cpu")
-
-
-def _before(version: str, *wanted: int) -> bool:
-    return tuple(map(int, version.split(".")[:2])) < wanted
 
 
 def table_for(device: torch.device, names: Collection[str] = tuple(NAMES), overlap: int = 0) -> KernelTable:

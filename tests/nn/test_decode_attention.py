@@ -33,7 +33,7 @@ NAN = float("nan")
 
 @pytest.fixture
 def device() -> torch.device:
-    return where(loops=True)
+    return where()
 
 
 @pytest.fixture

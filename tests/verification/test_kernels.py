@@ -21,7 +21,7 @@ from longstride.verification.kernels import Bounds, choose, choose_within, permi
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import loops, where
+from tests.nn.running_kernels import where
 from tests.verification.kernel_check import Sizes, differing, differs
 
 
@@ -44,7 +44,6 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
         assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=60)
 @given(
@@ -58,7 +57,7 @@ def test_a_tree_is_judged_as_tensor_code_does(seed, rows, nodes, min_length, for
     """Its path, what is committed, the state that is told, and which keys and values are read from then on."""
     sizes = Sizes(rows, nodes, 17, width=8, min_length=min_length, forced_first=forced, tree=True)
     with torch.inference_mode():
-        assert differs(Rule(), 1, sizes, where(loops=True), torch.float32, seed) == ""
+        assert differs(Rule(), 1, sizes, where(), torch.float32, seed) == ""
 
 
 @pytest.mark.gpu
@@ -128,7 +127,6 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
     return DraftVerify(model, drafter, runner, made)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "kind", ["greedy", "blockwise", "draft-verify", "copy-verify", "draft-verify tree=9", "blockwise tree=5"]

@@ -23,7 +23,7 @@ from typing import Any
 
 from longstride.bulk.records import Records, Shard
 from longstride.contract import InputError, LongstrideError, OptionError, UsageError, WorkError
-from longstride.text.files import lock_file, output_file, read_json, regular_target
+from longstride.text.files import alone_in, output_file, read_json, regular_target
 from longstride.translator import Translator
 
 RECORD = "job.json"
@@ -115,12 +115,9 @@ class Job:
         plan = json.loads(json.dumps(plan))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder, os.O_RDONLY)
         except OSError as error:
             raise WorkError(f"{self.folder}: could not be made ({error.strerror or error}).") from error
-        try:
-            if not lock_file(handle):
-                raise WorkError(f"{self.folder}: expected to be the only one to write it, found another process.")
+        with alone_in(self.folder):
             record = self.folder / RECORD
             if record.exists():
                 self._check(record, plan)
@@ -130,8 +127,6 @@ class Job:
                 with output_file(record) as file:
                     file.write((json.dumps(plan) + "\n").encode())
             yield
-        finally:
-            os.close(handle)
 
     def _check(self, record: Path, plan: dict[str, Any]) -> None:
         try:

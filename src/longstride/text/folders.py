@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from longstride.contract import WorkError
+from longstride.text.files import alone_in
+
 LEFT_OVER = 3600.0
-"""Seconds after which what a killed process left behind is removed; no write takes that long."""
+"""Seconds after which what a killed process left behind is removed."""
 
 
 @contextmanager
@@ -24,11 +27,12 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
     remove_left_over(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        yield building
-        os.chmod(building, 0o755)
-        for file in building.iterdir():
-            os.chmod(file, 0o644)
-        _put(building, path)
+        with alone_in(building):
+            yield building
+            os.chmod(building, 0o755)
+            for file in building.iterdir():
+                os.chmod(file, 0o644)
+            _put(building, path)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -65,11 +69,12 @@ def _put(building: Path, path: Path) -> None:
 
 
 def remove_left_over(found: Iterable[Path]) -> None:
-    """Remove what killed processes left behind: hidden folders of ours that nobody has touched for long."""
+    """Remove what killed processes left behind: hidden folders of ours that have not changed for long, as far as clocks
+    tell, and that no process holds."""
     for each in found:
         try:
-            left = each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER
-        except OSError:
+            if each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER:
+                with alone_in(each):
+                    shutil.rmtree(each, ignore_errors=True)
+        except (OSError, WorkError):
             continue
-        if left:
-            shutil.rmtree(each, ignore_errors=True)
