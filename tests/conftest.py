@@ -32,7 +32,7 @@ gc.disable()  # until all tests are collected
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 
 settings.register_profile("default", deadline=None)  # speed is a benchmark, never a timed test
 settings.register_profile("ci", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,6 +41,8 @@ settings.load_profile(profile)
 
 FEWEST = 5
 """A test that asks for no more examples than this gets them."""
+INTERPRETED = 3
+"""Examples of a kernel in Triton's interpreter."""
 OWN = "_hypothesis_internal_use_settings"
 """Where a test keeps what `@settings` says; a version of hypothesis without it only takes longer."""
 
@@ -54,8 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in tests.values():
         own = getattr(item.function, OWN, settings.default)
         if own is not None and own.max_examples > FEWEST:
-            few = interpreted and item.get_closest_marker("gpu")
-            fewer = FEWEST if few else max(FEWEST, own.max_examples // 2)
+            slow = interpreted and item.get_closest_marker("gpu")
+            fewer = INTERPRETED if slow else max(FEWEST, own.max_examples // 2)
             setattr(item.function, OWN, settings(own, max_examples=fewer))
 
 

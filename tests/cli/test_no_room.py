@@ -1,4 +1,4 @@
-"""A disk that is full at any byte of any file: one sentence, nothing half-written, and the same command goes on later."""
+"""A disk that is full at any byte of a file: one sentence, nothing half-written, and the same command goes on later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESUMED = {
     "distill": {"out"},
 }
 """By command, what the next run goes on with."""
-COMMANDS = ["translate", "translate --resume", "translate --trace", "translate .gz", "bulk", "distill", "import", "adapt"]
+COMMANDS = ["translate", "translate --trace", "translate .gz", "import", *RESUMED]
 
 
 @contextmanager

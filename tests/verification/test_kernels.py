@@ -21,7 +21,7 @@ from longstride.verification.kernels import Bounds, choose, choose_within, permi
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import where
+from tests.nn.running_kernels import few, where
 from tests.verification.kernel_check import Sizes, differing, differs
 
 
@@ -129,11 +129,11 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "kind", ["greedy", "blockwise", "draft-verify", "copy-verify", "draft-verify tree=9", "blockwise tree=5"]
+    "kind", few(["greedy", "draft-verify", "draft-verify tree=9", "blockwise", "copy-verify", "blockwise tree=5"], 4)
 )
 @pytest.mark.parametrize(
     ("rule", "least", "adaptive"),
-    [("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)],
+    few([("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)]),
 )
 def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, monkeypatch):
     """Step by step the same, in tables that are kept and filled again; in fp32 by one machine's own products."""
@@ -143,7 +143,7 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
     def outputs() -> list[object]:
         found = []
         decoder = decoder_of(kind, runner, 1, rule, least, adaptive)
-        for seed, more in enumerate(({}, {}, {"forced_first": 8}, {"no_repeat_ngram": 2})):
+        for seed, more in enumerate(few(({}, {"forced_first": 8}, {}, {"no_repeat_ngram": 2}), 2)):
             bounds = replace(limits, **more)
             decoded = decoder.decode(random_source(3, 6, seed=seed), bounds, capacity=2, trace=True)
             found.append((decoded.tokens, None if adaptive else decoded.traces))
