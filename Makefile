@@ -27,7 +27,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 AT_WORK := If it rains tomorrow, we will stay at home and read.
 SERVED ?= -m bundled --runtime native
 
-.PHONY: help demo test test-cluster load fuzz fuzz-api check check-types check-rest report docs reference at-work dist format native clean
+.PHONY: help demo test test-cluster load fuzz fuzz-api fuzz-exactness check check-types check-rest report docs reference at-work dist format native native-asan clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo "make test     run the tests"
 	@echo "make fuzz     throw random options, folders and bytes at every command (MINUTES=10, SEED=)"
 	@echo "make fuzz-api throw what its description allows, and what not, at a server (MINUTES=10, SEED=)"
+	@echo "make fuzz-exactness  drafting decoders against those that do not, under random limits (MINUTES=10, SEED=)"
 	@echo "make test-cluster  the tests that need Ray, which is installed first (600 MB)"
 	@echo "make load     ask a server on this machine for more than it can do (SECONDS_EACH=60, SERVED='-m bundled ...')"
 	@echo "make check    lint, format, types, import contracts, generated pages, the site"
@@ -45,6 +46,7 @@ help:
 	@echo "make dist     build the source distribution and the wheel, in dist/"
 	@echo "make format   reformat the code"
 	@echo "make native   compile the native runtime again"
+	@echo "make native-asan  run its tests in a build that AddressSanitizer watches"
 	@echo "make clean    remove caches and build products (.venv/ stays)"
 
 $(READY) $(READY_DEMO): pyproject.toml constraints.txt scripts/setup.py setup.py $(NATIVE)/building.py $(wildcard $(NATIVE)/source/*)
@@ -70,6 +72,9 @@ test-cluster: $(READY)
 fuzz-api: $(READY)
 	$(BIN)/python -m pip install -q --constraint .venv/constraints.txt schemathesis
 	$(BIN)/python -m tests.fuzz.api --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz-exactness: $(READY)
+	$(BIN)/python -m tests.fuzz.exactness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
 
 load: $(READY)
 	$(BIN)/python benchmarks/serving_load.py --seconds $(SECONDS_EACH) -- $(BIN)/longstride serve $(SERVED) --port {port}
@@ -123,6 +128,9 @@ format: $(READY)
 
 native:
 	@$(PYTHON) scripts/setup.py native
+
+native-asan: $(READY)
+	$(ONE_THREAD) $(BIN)/python scripts/native_asan.py
 
 clean:
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -111,7 +111,7 @@ def torch_in_environment() -> str:
 LOOK = """
 import json, torch
 from importlib.metadata import distributions
-named = [one for one in distributions() if one.metadata["Name"].lower().startswith(("nvidia", "triton", "cuda"))]
+named = [one for one in distributions() if one.metadata["Name"].lower().startswith(("nvidia", "cuda"))]
 size = sum(file.size or 0 for one in named for file in one.files or ())
 print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.is_available(), size]))
 """
@@ -170,8 +170,11 @@ def pinned_torch() -> tuple[str, ...]:
 
 
 def constraints_keeping(torch: str) -> Path:
-    """The constraints with the PyTorch that is already there in place of the pinned one."""
-    lines = [line for line in CONSTRAINTS.read_text().splitlines() if not line.startswith("torch==")]
+    """The constraints with the PyTorch that is already there in place of the pinned one. Another version brings a
+    Triton of its own."""
+    lines = CONSTRAINTS.read_text().splitlines()
+    left = ("torch==",) if f"torch=={torch.partition('+')[0]}" in lines else ("torch==", "triton==")
+    lines = [line for line in lines if not line.startswith(left)]
     path = VENV / "constraints.txt"
     path.write_text("\n".join([*lines, f"torch=={torch}", ""]))
     return path

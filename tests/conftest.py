@@ -17,10 +17,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 if (
@@ -31,6 +31,8 @@ if (
 gc.disable()  # until all tests are collected
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests ask for the package by its name too
 os.environ["LONGSTRIDE_CACHE"] = ""  # nothing is kept in the user's cache folder
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
 
 settings.register_profile("default", deadline=None)  # speed is a benchmark, never a timed test
 settings.register_profile("ci", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,6 +41,8 @@ settings.load_profile(profile)
 
 FEWEST = 5
 """A test that asks for no more examples than this gets them."""
+INTERPRETED = 3
+"""Examples of a kernel in Triton's interpreter."""
 OWN = "_hypothesis_internal_use_settings"
 """Where a test keeps what `@settings` says; a version of hypothesis without it only takes longer."""
 
@@ -47,11 +51,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Halve the examples of each property test, once, however often it is parametrised."""
     if profile != "ci":
         return
-    tests = {id(test): test for item in items if hasattr(test := getattr(item, "function", None), "hypothesis")}
-    for test in tests.values():
-        own = getattr(test, OWN, settings.default)
+    interpreted = not torch.cuda.is_available()
+    tests = {id(item.function): item for item in items if hasattr(getattr(item, "function", None), "hypothesis")}
+    for item in tests.values():
+        own = getattr(item.function, OWN, settings.default)
         if own is not None and own.max_examples > FEWEST:
-            setattr(test, OWN, settings(own, max_examples=max(FEWEST, own.max_examples // 2)))
+            slow = interpreted and item.get_closest_marker("gpu")
+            fewer = INTERPRETED if slow else max(FEWEST, own.max_examples // 2)
+            setattr(item.function, OWN, settings(own, max_examples=fewer))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -77,10 +84,9 @@ def pytest_runtest_protocol() -> Iterator[None]:
     Each worker has one core. With a thread more for every product, tests of tiny models took up to seven times as long,
     from the first that ran `longstride demo` to the last.
     """
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else None
+    threads = torch.get_num_threads()
     try:
         return (yield)
     finally:
-        if torch is not None and torch.get_num_threads() != threads:
+        if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)

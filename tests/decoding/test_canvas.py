@@ -15,7 +15,7 @@ from longstride.systems.draft_verify.options import DrafterOptions
 from longstride.systems.draft_verify.passes import Own
 from longstride.systems.draft_verify.programs import draft
 from tests.decoding.drafters import tiny_drafter
-from tests.nn.running_kernels import table_for, where
+from tests.nn.running_kernels import QUICK, few, table_for, where
 
 
 @pytest.mark.gpu
@@ -33,12 +33,11 @@ def test_one_kernel_lays_out_what_thirty_do(seed, block, width, positions, scale
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-@pytest.mark.parametrize("said", ["every", "first"])
+@pytest.mark.parametrize("said", few(["every", "first"]))
 @torch.inference_mode()
 def test_a_draft_by_kernels_is_as_it_was(said):
     """Positions that later layers are told again go through the kernel that makes norms, too."""
-    device = where(loops=True)
+    device = where()
     sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 3, "activation": "relu"}
     drafter = tiny_drafter(3, torch.float32, add_positions=said, decoder_layers=3, **sizes).to(device)
     for weight in drafter.parameters():
@@ -51,17 +50,16 @@ def test_a_draft_by_kernels_is_as_it_was(said):
     found = []
     for own in (False, True):
         program, cache = draft(drafter, passes.of(drafter, Own(own, own))), drafter.new_cache(2, 19)
-        with kernels_of(table_for(device) if own else None):
+        with kernels_of(table_for(device, QUICK) if own else None):
             found.append([program.function(tokens, length + on, 8, 3, masked, cache, memory) for on in (0, 2)])
     for plain, own in zip(*found, strict=True):
         torch.testing.assert_close(own, plain, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 @torch.inference_mode()
 def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
-    device = where(loops=True)
+    device = where()
     sizes = {"width": 64, "heads": 4, "feed_forward": 64, "block": 5, "activation": "relu", "link": 16}
     drafter = tiny_drafter(5, torch.float32, add_positions="first", **sizes).to(device)
     generator = torch.Generator().manual_seed(0)
@@ -75,7 +73,7 @@ def test_a_chain_by_kernels_is_the_plain_one_and_lies_where_it_is_wanted():
         room = torch.full((3, 6), -1, device=device)
         for asked in (5, 3):
             given = (tokens, length + 5 - asked)
-            with kernels_of(table_for(device) if own else None):
+            with kernels_of(table_for(device, QUICK) if own else None):
                 states = run(*given, 6, asked, masked, cache, memory)
                 ids = drafter.followed(states.hidden, *given, states.newest, room[:, 1 : asked + 1])
             assert ids.data_ptr() == room[:, 1:].data_ptr()

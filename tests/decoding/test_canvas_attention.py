@@ -20,26 +20,23 @@ from tests.nn.running_kernels import attended, where
 SLOTS = 96
 """Of the trial's cache: more than one tile of keys, none of them full."""
 FILE = "ops/cuda/canvas_attention.py"
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
 
 
 @pytest.mark.gpu
-@loops
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize(("head", "window", "block"), [(16, 1, 10), (16, 18, 17), (64, 11, 10)])
 def test_tokens_see_earlier_ones_and_masks_see_all(head, window, block, last):
-    device = where(loops=True)
+    device = where()
     worst = trial(device, torch.float32, head, window, block, last)
     assert worst <= TOLERANCE[torch.float32]
 
 
 @pytest.mark.gpu
-@loops
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), length=st.integers(1, 70), more=st.integers(1, 20), block=st.integers(1, 18))
 def test_how_many_tokens_are_run_again_does_not_matter(seed, length, more, block):
     """Not to the last bit: so rows that began at different times draft the same."""
-    device, width = where(loops=True), 16
+    device, width = where(), 16
     generator = torch.Generator().manual_seed(seed)
     every = torch.randn(1, length, 3 * width, generator=generator).to(device)
     masks = torch.randn(1, block, 3 * width, generator=generator).to(device)

@@ -29,7 +29,7 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    (tmp_path / "constraints.txt").write_text("numpy==1.0\ntorch==2.13.0\n")
+    (tmp_path / "constraints.txt").write_text("numpy==1.0\ntorch==2.13.0\ntriton==3.7.1\n")
     monkeypatch.setattr(module, "VENV", tmp_path)
     monkeypatch.setattr(module, "CONSTRAINTS", tmp_path / "constraints.txt")
     monkeypatch.delenv("TORCH", raising=False)
@@ -80,8 +80,10 @@ def test_cuda_is_taken_when_asked_for(setup: ModuleType, monkeypatch: pytest.Mon
         setup.look_for_torch()
 
 
-def test_a_torch_that_is_there_is_kept(setup: ModuleType) -> None:
-    assert setup.constraints_keeping("2.11.0+cu128").read_text() == "numpy==1.0\ntorch==2.11.0+cu128\n"
+@pytest.mark.parametrize(("torch", "triton"), [("2.11.0+cu128", ""), ("2.13.0+cpu", "triton==3.7.1\n")])
+def test_a_torch_that_is_there_is_kept(setup: ModuleType, torch: str, triton: str) -> None:
+    """Another version asks for a Triton of its own."""
+    assert setup.constraints_keeping(torch).read_text() == f"numpy==1.0\n{triton}torch=={torch}\n"
 
 
 @pytest.mark.parametrize(("version", "kept"), [("2.13.0", "2.13.0"), ("2.13.0+cpu", "2.13.0+cpu"), ("2.10.1", "")])

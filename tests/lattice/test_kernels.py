@@ -25,7 +25,7 @@ from tests.lattice.models import tiny_scorer
 from tests.lattice.test_candidates import made
 from tests.lattice.test_counts import EXAMPLE, VOCABULARY
 from tests.models import random_source
-from tests.nn.running_kernels import KernelRunner, loops, table_for, where
+from tests.nn.running_kernels import KernelRunner, table_for, where
 
 CUDA = torch.device("cuda", 0)
 CHECKS = {
@@ -58,23 +58,21 @@ def test_they_equal_tensor_code_on_a_gpu(name, dtype):
         assert check(random_of(CUDA, dtype), *sizes) <= TOLERANCE[dtype]
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CHECKS)
 def test_they_equal_tensor_code(name):
     check, _, sizes = CHECKS[name]
     with torch.inference_mode():
-        assert check(random_of(where(loops=True), torch.float32), *sizes) <= TOLERANCE[torch.float32]
+        assert check(random_of(where(), torch.float32), *sizes) <= TOLERANCE[torch.float32]
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("columns", [1, 2, 3, 9])
 @pytest.mark.parametrize("k", [1, 4, 20])
 @pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("on_its_side", [False, True])
 def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded, on_its_side):
-    device = where(loops=True)
+    device = where()
     first, edges, words, window, ends = kernel_checks.random_lattice(4, max(2, columns), k, columns, rounded)
     if columns == 1:  # no sentence is so short, but nothing shall break
         window = type(window)(torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64))
@@ -85,11 +83,10 @@ def test_the_best_path_is_the_twins_also_among_equals(columns, k, rounded, on_it
     assert torch.equal(found.cpu(), kernel_checks.searched(first, edges, words, window, ends))
 
 
-@loops
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 @pytest.mark.gpu
 def test_a_path_is_inside_the_lattice_whatever_the_scores_are():
-    device = where(loops=True)
+    device = where()
     first, edges, words, window, _ = kernel_checks.random_lattice(2, 5, 6, 0, False)
     window = window.to(device)
     for nothing in (float("nan"), float("-inf"), float("inf")):
@@ -104,10 +101,9 @@ def test_a_path_is_inside_the_lattice_whatever_the_scores_are():
         assert ((found[..., 3:] >= 0) & (found[..., 3:] < kernel_checks.WORDS)).all()
 
 
-@loops
 @pytest.mark.gpu
 def test_words_do_not_depend_on_the_other_rows():
-    device = where(loops=True)
+    device = where()
     tables = kernel_checks.random_tables(6, torch.Generator().manual_seed(1))
     tables = tables.to(device)
     source = torch.randint(5, 20, (3, 5), generator=torch.Generator().manual_seed(2)).to(device)
@@ -122,12 +118,11 @@ def test_words_do_not_depend_on_the_other_rows():
     torch.testing.assert_close(whole.log_scores, expected.log_scores)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("most", [1 << 27, 30 * VOCABULARY])
 def test_edges_are_the_twins(monkeypatch, most):
     """Also where logits of all sentences would be too many at once."""
-    device = where(loops=True)
+    device = where()
     model = tiny_scorer(1, torch.float32, vocabulary=VOCABULARY).to(device)
     source = random_source(3, 6, seed=4)
     words = torch.randint(5, VOCABULARY, (3, 4, 3), generator=torch.Generator().manual_seed(0)).to(device)
@@ -146,7 +141,6 @@ def test_edges_are_the_twins(monkeypatch, most):
 # --- together --------------------------------------------------------------------------------------------------------
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("options", "limits"),
@@ -162,7 +156,7 @@ def test_edges_are_the_twins(monkeypatch, most):
     ],
 )
 def test_decoders_with_them_give_what_others_give(options, limits):
-    device = where(loops=True)
+    device = where()
     source = random_source(3, 7, seed=5)
     found = decoder(device, True, **options).decode(source, limits)
     expected = decoder(device, False, **options).decode(source, limits)
@@ -173,10 +167,9 @@ def test_decoders_with_them_give_what_others_give(options, limits):
     ]
 
 
-@loops
 @pytest.mark.gpu
 def test_stages_are_timed_as_they_are_carried_out():
-    device = where(loops=True)
+    device = where()
     ticks = iter(range(0, 100_000, 1000))
     times = stage_times(decoder(device, True), Source.of([[5, 6, 7, EOS]]), clock=lambda: next(ticks))
     assert times.score == times.search == 1.0

@@ -1,12 +1,13 @@
-"""Where Triton's kernels can be run: on a CUDA device, or in Triton's interpreter where TRITON_INTERPRET is 1."""
+"""Where Triton's kernels are run in tests: on a CUDA device, or in Triton's interpreter where there is none."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
-import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -16,24 +17,40 @@ from longstride.ops.cuda.table import HEADS, NAMES, inference_table
 from longstride.ops.kernels import KernelTable, kernels_of
 from longstride.runtime.eager import EagerRunner
 
-loops = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning")
-"""Triton's interpreter makes a number of an array at the head of every loop."""
+T = TypeVar("T")
 
 
-def where(loops: bool = False) -> torch.device:
+def where() -> torch.device:
     """The device to try them on; the test is skipped where there is none."""
-    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton")
     if torch.cuda.is_available():
         return torch.device("cuda", 0)
     if os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    if loops and _before(triton.__version__, 3, 9) and not _before(numpy.__version__, 2, 4):
-        pytest.skip("Triton's interpreter has no loops with this numpy")
+    _quicken()
     return torch.device("cpu")
 
 
-def _before(version: str, *wanted: int) -> bool:
-    return tuple(map(int, version.split(".")[:2])) < wanted
+def few(values: Iterable[T], most: int = 1) -> list[T]:
+    """All of a test's parameters on a GPU; the first of them in the interpreter, which is slow."""
+    return list(values) if torch.cuda.is_available() else list(values)[:most]
+
+
+QUICK = tuple(NAMES) if torch.cuda.is_available() else tuple(name for name in NAMES if name != "product")
+"""All kernels for whole models; in the interpreter without products, which take most of its time."""
+
+
+@cache
+def _quicken() -> None:
+    """Let Triton's interpreter put its functions into the language once a launch, not once a function that is called:
+    half of its time."""
+    from triton import language
+    from triton.runtime import interpreter
+
+    both = SimpleNamespace(__globals__={"tl": language, "core": language.core})
+    patch = interpreter._patch_lang
+    interpreter._patch_lang = lambda _: patch(both)
+    interpreter.InterpretedFunction.__call__ = lambda self, *given, **named: self.rewrite()(*given, **named)
 
 
 def table_for(device: torch.device, names: Collection[str] = tuple(NAMES), overlap: int = 0) -> KernelTable:

@@ -16,7 +16,7 @@ from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.cuda.table import FEW_SLOTS, MANY_SLOTS, MULTIPLE
 from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from tests.nn.running_kernels import loops, table_for, where
+from tests.nn.running_kernels import few, table_for, where
 
 
 def product(x: torch.Tensor, linear: nn.Linear, relu: bool = False) -> torch.Tensor:
@@ -27,7 +27,7 @@ def product(x: torch.Tensor, linear: nn.Linear, relu: bool = False) -> torch.Ten
 
 @pytest.fixture
 def device() -> torch.device:
-    return where(loops=True)
+    return where()
 
 
 @pytest.fixture
@@ -35,17 +35,13 @@ def dtype(device: torch.device) -> torch.dtype:
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
-@loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("inputs", [64, 128, 192, 512, 2048])
-@pytest.mark.parametrize("name", ["product", "product, ReLU", "product, sum"])
+@pytest.mark.parametrize("inputs", few([128, 64, 192, 512, 2048]))
+@pytest.mark.parametrize("name", few(["product, ReLU", "product", "product, sum"]))
 def test_any_number_of_inputs(name, inputs, device, dtype):
-    if device.type == "cpu" and inputs > 192:
-        pytest.skip("the interpreter is slow, and more inputs are nothing new to it")
     assert compare(CASES[name], table_for(device), device, dtype, inputs) <= TOLERANCE[dtype]
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 9), (4, 16)])
@@ -61,7 +57,6 @@ def test_few_slots_by_a_weight(shape, bias, device, dtype):
         torch.testing.assert_close(found.double(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@loops
 @pytest.mark.gpu
 def test_tiles_that_are_not_asked_for_at_once_are_read_too(device, dtype, monkeypatch):
     """Of a wide product all the weight may be too much at a time; bits are those of one that asks for all."""
@@ -75,9 +70,8 @@ def test_tiles_that_are_not_asked_for_at_once_are_read_too(device, dtype, monkey
     assert torch.equal(product(x, linear), at_once)
 
 
-@loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("inputs", [512, 576, 2048])
+@pytest.mark.parametrize("inputs", few([576, 512, 2048]))
 def test_bits_depend_on_neither_other_slots_nor_other_outputs(inputs, device, dtype):
     """One way over the weight for each number of inputs, of which there are two."""
     linear = nn.Linear(inputs, 64, device=device, dtype=dtype).requires_grad_(False)
@@ -91,9 +85,8 @@ def test_bits_depend_on_neither_other_slots_nor_other_outputs(inputs, device, dt
         assert torch.equal(product(x[one : one + 1], linear)[0], found[one])
 
 
-@loops
 @pytest.mark.gpu
-@pytest.mark.parametrize("inputs", [64, 192, 512, 576, 2048])
+@pytest.mark.parametrize("inputs", few([192, 64, 512, 576, 2048], 2))
 def test_bits_do_not_depend_on_the_kernel_or_on_what_its_programs_have(inputs, device, dtype):
     """Of many slots programs have more rows and more outputs each; a slot's numbers are those that it has alone."""
     from longstride.ops.cuda import step_linear, wide_linear
@@ -142,7 +135,6 @@ def test_tiles_are_those_that_were_timed():
     assert walk_of(2048).split(2048) == (8, 128)
 
 
-@loops
 @pytest.mark.gpu
 def test_prediction_heads_by_it_are_as_they_were(device, dtype):
     heads = Heads(HeadsOptions(k=3, width=64, feed_forward=64)).to(device, dtype).eval().requires_grad_(False)

@@ -6,12 +6,10 @@ The kernels run on a CUDA device or, where Triton is installed and TRITON_INTERP
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ from longstride.nn.transformer import Transformer
 from longstride.ops.cuda import dropout_norm
 from longstride.ops.cuda.table import TRAINING, training_table
 from longstride.ops.kernels import KernelTable, train_with
+from tests.nn.running_kernels import few, where
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -39,13 +38,7 @@ def _switched_on() -> Iterator[None]:
 
 @pytest.fixture
 def device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    if tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
-        pytest.skip("Triton's interpreter has no loops with this numpy")
-    return "cpu"
+    return where().type
 
 
 @pytest.fixture
@@ -186,7 +179,7 @@ def test_operands_may_lie_in_any_way_and_be_empty(dtype: torch.dtype, device: st
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16], indirect=True)
-@pytest.mark.parametrize("dropout", [0.0, 0.25])
+@pytest.mark.parametrize("dropout", few([0.25, 0.0]))
 @pytest.mark.parametrize("frozen", [False, True])
 def test_one_graph_serves_all_numbers_of_rows(dtype: torch.dtype, device: str, dropout: float, frozen: bool) -> None:
     torch.manual_seed(7)

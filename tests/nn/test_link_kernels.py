@@ -32,7 +32,7 @@ from tests.conformance.link_check import link
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import KernelRunner, loops, table_for, where
+from tests.nn.running_kernels import KernelRunner, table_for, where
 from tests.nn.test_link import slow_chain, slow_draft
 
 WIDTH = 6
@@ -41,7 +41,7 @@ LIMITS = Limits(max_length=20)
 
 @pytest.fixture
 def device() -> torch.device:
-    return where(loops=True)
+    return where()
 
 
 class Case:
@@ -56,7 +56,7 @@ class Case:
             found = torch.randn(*shape, generator=generator)
             return found.round() if ties else found
 
-        device = where(loops=True)
+        device = where()
         self.link = Link(vocabulary, WIDTH, rank, candidates).requires_grad_(False)
         for weight in self.link.parameters():
             weight.copy_(random(*weight.shape))
@@ -114,7 +114,6 @@ shapes = {
 }
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=60)
 @given(ties=st.booleans(), **shapes)
@@ -138,7 +137,6 @@ def test_a_chain_is_what_plain_and_slow_ones_are(seed, rows, block, vocabulary, 
         torch.testing.assert_close(own[row].cpu(), slow, atol=1e-4, rtol=1e-4)
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=30)
 @given(**shapes)
@@ -154,12 +152,11 @@ def test_a_draft_from_states_is_one_from_their_logits(seed, rows, block, vocabul
     assert torch.equal(found, link.drafted(case.hidden @ weight.T, case.hidden, case.newest))
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(1, 90), st.sampled_from([1, 7, 16, 24, 64]), st.booleans())
 def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
-    device = where(loops=True)
+    device = where()
     from longstride.ops.cuda import link_chain as link_kernels
 
     classes = min(classes, vocabulary)
@@ -171,7 +168,6 @@ def test_candidates_are_the_first_of_the_best(seed, vocabulary, classes, ties):
     assert torch.equal(ids.cpu().long(), first)
 
 
-@loops
 @pytest.mark.gpu
 def test_a_vocabulary_of_many_turns(device, monkeypatch):
     """So many that a program's tile does not hold them at once."""
@@ -185,7 +181,6 @@ def test_a_vocabulary_of_many_turns(device, monkeypatch):
     assert torch.equal(ids.cpu().long(), first)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("broken", [float("nan"), float("-inf"), float("inf")])
 def test_chains_stay_within_the_vocabulary_whatever_the_logits_are(broken, device):
@@ -196,7 +191,6 @@ def test_chains_stay_within_the_vocabulary_whatever_the_logits_are(broken, devic
         assert (previous < 37).all()
 
 
-@loops
 @pytest.mark.gpu
 def test_a_row_does_not_depend_on_the_others(device):
     case = Case(1, rows=3, block=4, vocabulary=50, rank=24, candidates=12)
@@ -209,14 +203,12 @@ def test_a_row_does_not_depend_on_the_others(device):
         torch.testing.assert_close(alone[1][0], asked[row], atol=1e-6, rtol=1e-6)  # the gate is the library's product
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [(11, 3, 11, 6), (500, 16, 64, 64), (300, 40, 64, 72), (300, 128, 20, 600)])
 def test_trials_pass(sizes, device):
     assert link(random_of(device, torch.float32), *sizes) <= TOLERANCE[torch.float32]
 
 
-@loops
 @pytest.mark.gpu
 def test_a_trial_finds_a_chain_that_is_not_the_best(device, monkeypatch):
     from longstride.ops.cuda import link_chain
@@ -305,7 +297,6 @@ def decoder_of(kind: str, runner: Any) -> Decoder:
     return DraftVerify(model, drafter, runner)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_outputs_and_drafts_are_as_they_were(kind, device):

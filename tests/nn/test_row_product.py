@@ -13,12 +13,12 @@ from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.cuda.table import FEW_ROWS
 from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from tests.nn.running_kernels import loops, table_for, where
+from tests.nn.running_kernels import table_for, where
 
 
 @pytest.fixture
 def device() -> torch.device:
-    return where(loops=True)
+    return where()
 
 
 @pytest.fixture
@@ -26,14 +26,12 @@ def dtype(device: torch.device) -> torch.dtype:
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("inputs", [64, 192, 4096, 6 * 1024])
 def test_any_number_of_inputs(inputs, device, dtype):
     assert compare(CASES["product of rows"], table_for(device), device, dtype, inputs) <= TOLERANCE[dtype]
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [1, 3])
 def test_what_is_added_is_added_to_every_part(rows, device, dtype):
@@ -49,7 +47,6 @@ def test_what_is_added_is_added_to_every_part(rows, device, dtype):
     torch.testing.assert_close(found.double(), exact, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("first", ["identity", "learned"])
 @pytest.mark.parametrize("rows", [1, 2, FEW_ROWS + 1])

@@ -6,7 +6,6 @@ The kernels run on a CUDA device or, where Triton is installed and TRITON_INTERP
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterator
 
@@ -21,6 +20,7 @@ from longstride.nn.transformer import Transformer
 from longstride.ops.cuda import short_attention
 from longstride.ops.cuda.table import TRAINING, training_table
 from longstride.ops.kernels import KernelTable, train_with
+from tests.nn.running_kernels import where
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
@@ -35,11 +35,7 @@ def _switched_on() -> Iterator[None]:
 
 @pytest.fixture
 def device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1")
-    return "cpu"
+    return where().type
 
 
 @pytest.fixture

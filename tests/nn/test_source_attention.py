@@ -14,7 +14,7 @@ from longstride.nn.options import TransformerOptions
 from longstride.ops.cuda.table import LONGEST_SOURCE as LONGEST
 from longstride.ops.kernels import kernels_of
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import loops, table_for, where
+from tests.nn.running_kernels import table_for, where
 
 
 def attended(packed: torch.Tensor, heads: int, mask: torch.Tensor | None) -> torch.Tensor:
@@ -31,12 +31,11 @@ def attention(width: int, heads: int, device: torch.device) -> SelfAttention:
     return SelfAttention(options).to(device).eval().requires_grad_(False)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("lengths", [[1], [5, 16, 17], [70, 33]])
 @pytest.mark.parametrize("padded", [False, True])
 def test_it_is_attention(lengths, padded):
-    device = where(loops=True)
+    device = where()
     layer = attention(32, 2, device)
     longest = max(lengths)
     x = torch.randn(len(lengths), longest, 32, generator=torch.Generator().manual_seed(0)).to(device)
@@ -49,10 +48,9 @@ def test_it_is_attention(lengths, padded):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@loops
 @pytest.mark.gpu
 def test_a_row_depends_neither_on_others_nor_on_padding():
-    device = where(loops=True)
+    device = where()
     packed = torch.randn(3, 40, 96, generator=torch.Generator().manual_seed(0)).to(device)
     lengths = torch.tensor([40, 3, 18])
     visible = (torch.arange(40) < lengths[:, None]).to(device)
@@ -63,13 +61,12 @@ def test_a_row_depends_neither_on_others_nor_on_padding():
         assert torch.equal(alone[0], found[row, :length])
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("length", [1, 64, 65])
 def test_further_tiles_of_padding_change_no_bit(length, dtype):
     """Tiles have 64 keys; also where a mask hides nothing, bits are those without one."""
-    device = where(loops=True)
+    device = where()
     packed = torch.randn(1, LONGEST, 48, generator=torch.Generator().manual_seed(length)).to(device, dtype)
     alone = attended(packed[:, :length], 1, None)
     for padded in (length, 64, 80, LONGEST):
@@ -80,10 +77,9 @@ def test_further_tiles_of_padding_change_no_bit(length, dtype):
             assert torch.equal(attended(some, 1, visible[:, None, None])[:, :length], alone)
 
 
-@loops
 @pytest.mark.gpu
 def test_who_sees_nothing_gets_zeros():
-    device = where(loops=True)
+    device = where()
     packed = torch.randn(2, 70, 48, generator=torch.Generator().manual_seed(0)).to(device)
     visible = torch.zeros(2, 70, dtype=torch.bool, device=device)
     visible[1, 66] = True  # in the second tile alone
@@ -92,10 +88,9 @@ def test_who_sees_nothing_gets_zeros():
     torch.testing.assert_close(found[1], packed[1, 66, 32:].expand(70, 16))
 
 
-@loops
 @pytest.mark.gpu
 def test_an_encoder_with_it_gives_what_it_gave():
-    device = where(loops=True)
+    device = where()
     model = tiny_model(4, width=32, heads=2).float().to(device)
     source = random_source(3, 9, seed=2)
     visible = (torch.arange(source.longest) < source.lengths[:, None]).to(device)

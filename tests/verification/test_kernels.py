@@ -21,7 +21,7 @@ from longstride.verification.kernels import Bounds, choose, choose_within, permi
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
-from tests.nn.running_kernels import loops, where
+from tests.nn.running_kernels import few, where
 from tests.verification.kernel_check import Sizes, differing, differs
 
 
@@ -45,7 +45,6 @@ def test_a_step_is_what_tensor_code_makes_of_it(seed, rows, block, rule, least, 
         assert differs(Rule.from_text(rule), least, sizes, where(), torch.float32, seed) == ""
 
 
-@loops
 @pytest.mark.gpu
 @settings(max_examples=60)
 @given(
@@ -60,7 +59,7 @@ def test_a_tree_is_judged_as_tensor_code_does(seed, rows, nodes, min_length, for
     sizes = Sizes(rows, nodes, 17, width=8, min_length=min_length, forced_first=forced, tree=True)
     sizes = replace(sizes, forced_last=forced if seed % 2 else None)
     with torch.inference_mode():
-        assert differs(Rule(), 1, sizes, where(loops=True), torch.float32, seed) == ""
+        assert differs(Rule(), 1, sizes, where(), torch.float32, seed) == ""
 
 
 @pytest.mark.gpu
@@ -130,14 +129,13 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
     return DraftVerify(model, drafter, runner, made)
 
 
-@loops
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "kind", ["greedy", "blockwise", "draft-verify", "copy-verify", "draft-verify tree=9", "blockwise tree=5"]
+    "kind", few(["greedy", "draft-verify", "draft-verify tree=9", "blockwise", "copy-verify", "blockwise tree=5"], 4)
 )
 @pytest.mark.parametrize(
     ("rule", "least", "adaptive"),
-    [("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)],
+    few([("exact", 1, False), ("exact", 1, True), ("top:3,gap:1.0", 1, False), ("distance:1", 2, False)]),
 )
 def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, monkeypatch):
     """Step by step the same, in tables that are kept and filled again; in fp32 by one machine's own products."""
@@ -147,7 +145,7 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
     def outputs() -> list[object]:
         found = []
         decoder = decoder_of(kind, runner, 1, rule, least, adaptive)
-        for seed, more in enumerate(({}, {}, {"forced_first": 8}, {"forced_last": 8}, {"no_repeat_ngram": 2})):
+        for seed, more in enumerate(few(({}, {"forced_first": 8}, {}, {"forced_last": 8}, {"no_repeat_ngram": 2}), 2)):
             bounds = replace(limits, **more)
             decoded = decoder.decode(random_source(3, 6, seed=seed), bounds, capacity=2, trace=True)
             found.append((decoded.tokens, None if adaptive else decoded.traces))

@@ -32,7 +32,7 @@ from longstride.contract import UsageError, WorkError
 from longstride.contract.options import as_dict
 from longstride.model_folder import STORED, DecoderConfig, ModelFolder, Part
 from longstride.registry import part_builder
-from longstride.text.files import file_sha256, read_json, written_whole
+from longstride.text.files import alone_in, file_sha256, read_json, written_whole
 from longstride.text.folders import folder_written_whole
 from longstride.training.metrics import Reporter
 from longstride.translator import Translator
@@ -126,7 +126,11 @@ def adapt(request: Request, around: Surroundings, until: str = STAGES[-1], keep:
         return there
     lines = [text.divided(request.options, len(request.texts)) for text in request.texts]
     work = Work(request.work, origin)
-    run = _Run(request, around, work, lines)
+    with alone_in(request.work):
+        return _carry_out(_Run(request, around, work, lines), request, work, until, keep)
+
+
+def _carry_out(run: _Run, request: Request, work: Work, until: str, keep: bool) -> Path | None:
     for stage in STAGES[: STAGES.index(until) + 1]:
         try:
             if not run.carry_out(stage):

@@ -24,8 +24,7 @@ from typing import Any
 from longstride.bulk.records import Records, Shard
 from longstride.contract import InputError, LongstrideError, OptionError, UsageError, WorkError
 from longstride.text.corpus import WHATEVER, Portion
-from longstride.text.files import output_file, read_json, regular_target
-from longstride.text.folders import folder_held
+from longstride.text.files import alone_in, output_file, read_json, regular_target
 from longstride.translator import Translator
 
 RECORD = "job.json"
@@ -115,7 +114,11 @@ class Job:
             "shards": [[shard.first, shard.records] for shard in self.shards],
         }
         plan = json.loads(json.dumps(plan))
-        with folder_held(self.folder):
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WorkError(f"{self.folder}: could not be made ({error.strerror or error}).") from error
+        with alone_in(self.folder):
             record = self.folder / RECORD
             if record.exists():
                 self._check(record, plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +91,6 @@ def adapt(
     from longstride.adaptation.adapt import adapt as run
     from longstride.adaptation.options import AdaptOptions
     from longstride.runtime.choosing import check_device
-    from longstride.text.folders import folder_held
 
     if until not in STAGES:
         raise OptionError(f"--until expects {', '.join(STAGES)}, found {until!r}.")
@@ -123,8 +121,7 @@ def adapt(
     if (source_lang or target_lang) and not request.foreign:
         raise OptionError("--source-lang and --target-lang expect a Hugging Face folder, found a model folder.")
     around = _Around(request, threads)
-    held = folder_held(request.work) if request.work.is_dir() or not request.work.exists() else nullcontext()
-    with keeping(lambda: f"what was done is kept in {request.work}; the same command goes on"), held, around:
+    with keeping(lambda: f"what was done is kept in {request.work}; the same command goes on"), around:
         made = run(request, around, until, keep)
     if made is not None:
         say(f"Adapted model: {made}; what it is and does: {made / 'README.md'}")

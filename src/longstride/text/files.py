@@ -295,6 +295,21 @@ def lock_file(handle: int) -> bool:
     return True
 
 
+@contextmanager
+def alone_in(folder: _Path) -> Iterator[None]:
+    """Refuse to work in a folder that another process works in; later ones are refused until the block ends."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise WorkError(f"{folder}: could not be made ({error.strerror or error}).") from error
+    try:
+        if not lock_file(handle):
+            raise WorkError(f"{folder}: expected to be the only one to write it, found another process.")
+        yield
+    finally:
+        os.close(handle)
+
+
 def _remove_leftovers(folder: Path, tag: str) -> None:
     """Remove temporaries of this tag that no process is writing."""
     with suppress(OSError):

@@ -14,11 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from longstride.contract.errors import ModelFolderError, WorkError
-from longstride.text.files import lock_file
+from longstride.text.files import alone_in
 from longstride.text.naming import called
 
 LEFT_OVER = 3600.0
-"""Seconds after which what a killed process left behind is removed; no write takes that long."""
+"""Seconds after which what a killed process left behind is removed."""
 
 
 @contextmanager
@@ -29,12 +29,12 @@ def folder_written_whole(path: Path) -> Iterator[Path]:
     remove_left_over(each for each in path.parent.iterdir() if hidden.fullmatch(each.name))
     building = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
-        with called(building, path):
+        with called(building, path), alone_in(building):
             yield building
-        os.chmod(building, 0o755)
-        for file in building.iterdir():
-            os.chmod(file, 0o644)
-        _put(building, path)
+            os.chmod(building, 0o755)
+            for file in building.iterdir():
+                os.chmod(file, 0o644)
+            _put(building, path)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -82,29 +82,12 @@ def _put(building: Path, path: Path) -> None:
 
 
 def remove_left_over(found: Iterable[Path]) -> None:
-    """Remove what killed processes left behind: hidden folders of ours that nobody has touched for long."""
+    """Remove what killed processes left behind: hidden folders of ours that have not changed for long, as far as clocks
+    tell, and that no process holds."""
     for each in found:
         try:
-            left = each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER
-        except OSError:
+            if each.is_dir() and not each.is_symlink() and time.time() - each.stat().st_mtime > LEFT_OVER:
+                with alone_in(each):
+                    shutil.rmtree(each, ignore_errors=True)
+        except (OSError, WorkError):
             continue
-        if left:
-            shutil.rmtree(each, ignore_errors=True)
-
-
-@contextmanager
-def folder_held(folder: Path) -> Iterator[None]:
-    """Hold a folder, made where there is none; one that another process holds is refused. An empty one is removed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise WorkError(f"{folder}: could not be made ({error.strerror or error}).") from error
-    try:
-        if not lock_file(handle):
-            raise WorkError(f"{folder}: expected to be the only one to write it, found another process.")
-        yield
-    finally:
-        os.close(handle)
-        with suppress(OSError):
-            folder.rmdir()

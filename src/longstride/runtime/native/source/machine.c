@@ -8,6 +8,10 @@
 #include <string.h>
 #include <time.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "operators.h"
 
 enum { BORDER = 64, BEYOND = 64 };   /* of memory in bytes: where it begins, and what may be read behind its end */
@@ -40,11 +44,22 @@ static void *enlarged(void *before, int64_t bytes, int64_t *size) {
     return found;
 }
 
+/* For `make native-asan`: of memory that may be larger, only so many bytes may be touched, and BEYOND read */
+static void fence(void *memory, int64_t bytes, int64_t size) {
+#ifdef __SANITIZE_ADDRESS__
+    ASAN_UNPOISON_MEMORY_REGION(memory, (size_t)(size + BEYOND));
+    ASAN_POISON_MEMORY_REGION((char *)memory + bytes + BEYOND, (size_t)(size - bytes));
+#else
+    (void)memory, (void)bytes, (void)size;
+#endif
+}
+
 void *take_scratch(machine *m, int64_t bytes) {
     if (!m->scratch || bytes > m->scratch_size) {
         m->scratch = enlarged(m->scratch, bytes, &m->scratch_size);
         if (!m->scratch) wrong(m, "There is no memory left to work in.");
     }
+    if (m->scratch) fence(m->scratch, bytes, m->scratch_size);
     return m->scratch;
 }
 
@@ -75,6 +90,7 @@ void *give(machine *m, const instruction *i, int number, int32_t kind, int32_t r
         within->data = enlarged(within->data, bytes, &within->size);
         if (!within->data) wrong(m, "There is no memory left for a value.");
     }
+    if (within->data) fence(within->data, bytes, within->size);
     return made->data = within->data;
 }
 
