@@ -21,6 +21,7 @@ def stages(
     curve = [{"updates": 10 * place, "loss": 6 - one, "right": one} for place, one in enumerate(right, start=1)]
     found = {"k": 10, "tokens_per_iteration": right[-1] + 1 if tokens is None else tokens}
     return {
+        "decode": {"tokens": 20_000, "kept": 1_000},
         "train": {"updates": 1_000, "passes": passes, "epochs": int(passes), "curve": curve},
         "exactness": {"1": found, "32": found, "seconds": 1.0},
         "lengths": {"lengths": "1:10", "milliseconds": {"1": {"0": 2.0, "10": 3.0}}},
@@ -45,9 +46,22 @@ def test_where_nothing_more_is_learnt_drafts_do_not_pay_and_it_says_why() -> Non
     told = verdict(stages(FLAT), False, [], AdaptOptions())
     assert told.startswith(HOPELESS)
     assert "2.40 tokens an iteration after 1,000 updates, 10.0 passes over the lines" in told
-    assert "An iteration takes as long as 3.6 steps of greedy search" in told
+    assert "An iteration with a draft takes as long as 3.6 steps of greedy search" in told
+    assert "allow 11.0." in told
     assert "--minutes" not in told
     assert steps_of_an_iteration({**stages(FLAT), "lengths": {"lengths": "1:10"}}) is None
+
+
+def test_where_an_iteration_costs_more_than_outputs_are_long_training_is_not_advised() -> None:
+    """A model of one layer and outputs of a few tokens: a draft of ten costs as much as the whole output."""
+    found = stages(GROWING)
+    assert verdict(found, False, [], AdaptOptions()).startswith(UNDERTRAINED)
+    found["decode"] = {"tokens": 6_000, "kept": 1_000}
+    told = verdict(found, False, [], AdaptOptions())
+    assert told.startswith("Drafts can hardly pay on this device")
+    assert "as long as 4.5 steps of greedy search" in told
+    assert "the lengths of outputs and drafts allow 7.0." in told
+    assert "--minutes" not in told
 
 
 def test_few_lines_and_missing_kinds_of_text_are_named() -> None:
@@ -65,8 +79,7 @@ def test_hopeless_is_said_only_of_a_flat_curve_after_enough_passes(
     if HOPELESS in told:
         assert passes >= 3
         assert right[-1] <= 1.02 * right[-3]
-    if UNDERTRAINED in told:
-        assert "To try: `--minutes" in told
+    assert (UNDERTRAINED in told) <= ("To try: `--minutes" in told)
 
 
 def test_ratios_have_an_interval_where_there_are_readings_enough() -> None:

@@ -16,6 +16,8 @@ FEW_PASSES, MANY_PASSES = 3, 30
 """Over the lines: with fewer a training was too short, with more the lines are few."""
 UNSEEN = 0.8
 """Drafts for held-out lines, as a share of drafts for learnt lines, below which more or other text is missing"""
+HARDLY = 0.6
+"""The share of the most tokens of an iteration above which drafts hardly bring what an iteration costs"""
 ENOUGH_PAIRS = 8
 """The fewest sentences, or batches, that an interval is drawn from"""
 LONGER, MINUTES = 4, 20
@@ -49,6 +51,13 @@ def steps_of_an_iteration(stages: Mapping[str, Mapping[str, Any]]) -> float | No
     return float(exact["tokens_per_iteration"] * times[drafted] / times["0"])
 
 
+def _most_tokens(stages: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the tokens of an iteration if every draft stood: a draft and the model's own next token, or an output."""
+    decoded, exact = stages["decode"], _one_at_a_time(stages)
+    output = decoded["tokens"] / max(1, decoded["kept"]) + 1  # EOS
+    return float(min(output, int(exact.get("k", 10**6)) + 1))
+
+
 def _one_at_a_time(stages: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     return next((found for size, found in stages["exactness"].items() if size != "seconds"), {})
 
@@ -69,19 +78,26 @@ def verdict(
         else ""
     )
     about = f"{tokens:.2f} tokens an iteration{raced} after {trained['updates']:,} updates, {passes:,.1f} passes"
+    steps, most = steps_of_an_iteration(stages), _most_tokens(stages)
+    cannot = not pays and steps is not None and steps > HARDLY * most
     if pays:
         found = ["Drafts pay here."]
+    elif cannot:
+        found = ["Drafts can hardly pay on this device, however long they are trained."]
     elif learning:
         found = ["The drafter is undertrained, which says nothing against drafts."]
     else:
         found = ["Drafts do not pay here."]
     found.append(f"They bring {about} over the lines{grew}.")
-    if not pays and (steps := steps_of_an_iteration(stages)) is not None:
-        found.append(f"An iteration takes as long as {steps:.1f} steps of greedy search and has to bring more tokens.")
+    if not pays and steps is not None:
+        found.append(
+            f"An iteration with a draft takes as long as {steps:.1f} steps of greedy search and has to bring more tokens, "
+            f"of which the lengths of outputs and drafts allow {most:.1f}."
+        )
     advice = []
-    if learning and options.updates:
+    if learning and options.updates and not cannot:
         advice.append(f"`--updates {LONGER * trained['updates']}`")
-    elif learning:
+    elif learning and not cannot:
         advice.append(f"`--minutes {max(MINUTES, LONGER * options.minutes):g}`")
     if passes > MANY_PASSES:
         advice.append("more lines")
