@@ -142,7 +142,8 @@ class LoadedModel:
         own, limits = split_options(kind.options, {**self._own_limits, **stored, **self._language, **options}, name)
         made, limits = kind.build(self.parts_of(name), self.runner, own), self._fitting(limits)
         if isinstance(made, VerifyingDecoder):
-            made.insists = bool(asked - {"adaptive"})
+            # Stored lengths run as `adapt` measured them: no draft is given up before its row ends.
+            made.insists = bool(asked - {"adaptive"}) or "lengths" in stored
         self._check_words(limits, made.special)
         if self.lengths is not None and getattr(own, "adaptive", False) and isinstance(made, VerifyingDecoder):
             made.keep_lengths(self.lengths(sorted({folder.identity for folder, _ in self._homes.values()})))

@@ -133,6 +133,19 @@ def test_what_a_folder_stores_holds_where_nothing_else_is_asked_for(folder, batc
         assert session._block == tokens
 
 
+def test_stored_lengths_run_as_they_were_measured(folder: Path) -> None:
+    """Drafts of a stored table are not given up, since none were while it was measured."""
+    config = ModelFolder(folder)
+    config.decoders["draft-verify"].defaults.clear()
+    config.decoders["draft-verify"].defaults.update({"lengths": "1:3"})
+    try:
+        with watched() as seen:
+            Translator(config, EagerRunner("cpu", "fp64")).translate(LINES[:1], "draft-verify", min_length=12)
+        assert seen == {(False, 3, 3)}
+    finally:
+        config.decoders["draft-verify"].defaults.clear()
+
+
 def test_on_the_command_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
     edit_config(folder, "decoders", "draft-verify", "defaults", value={"lengths": "1:0"})

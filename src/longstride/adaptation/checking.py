@@ -52,11 +52,11 @@ def raced(translator: Translator, lines: Sequence[str], options: AdaptOptions) -
         return lines[: options.sentences]
     decoder, limits = translator.decoder("greedy")
     first = [Source.of([ids]) for ids in translator.encode(list(lines[:FEWEST_SENTENCES]), warn=lambda said: None)]
-    decoder.decode(first[0], limits)  # warms up
-    begun = time.perf_counter()
-    for one in first:
-        decoder.decode(one, limits)
-    each = (time.perf_counter() - begun) / len(first)
+    for _ in range(2):  # the first time, programs are captured for each width
+        begun = time.perf_counter()
+        for one in first:
+            decoder.decode(one, limits)
+        each = (time.perf_counter() - begun) / len(first)
     runs = 4 * options.passes * len(options.batch_sizes)  # greedy search and drafts, in closed and in open batches
     return lines[: min(SENTENCES, max(FEWEST_SENTENCES, int(RACE_SECONDS / max(runs * each, 1e-9))))]
 

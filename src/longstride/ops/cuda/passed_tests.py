@@ -21,7 +21,7 @@ MARK = "passed"
 
 def remembered(name: str, device: torch.device, dtype: torch.dtype, test: Callable[[], str]) -> str:
     """Return the reason why a test fails, or an empty string if it passes now or passed before."""
-    from triton.runtime.cache import get_cache_manager  # type: ignore[import-not-found]
+    from triton.runtime.cache import get_cache_manager
 
     try:
         cache = get_cache_manager(_key(name, device, dtype))
@@ -38,7 +38,7 @@ def remembered(name: str, device: torch.device, dtype: torch.dtype, test: Callab
 
 def _key(name: str, device: torch.device, dtype: torch.dtype) -> str:
     """Hash everything that a test's result depends on."""
-    import triton  # type: ignore[import-not-found]
+    import triton
 
     about = [name, str(dtype), torch.__version__, triton.__version__, torch.cuda.get_device_name(device)]
     about += [str(torch.cuda.get_device_capability(device)), str(torch.version.cuda)]
