@@ -91,8 +91,8 @@ def verdict(
     found.append(f"They bring {about} over the lines{grew}.")
     if not pays and steps is not None:
         found.append(
-            f"An iteration with a draft takes as long as {steps:.1f} steps of greedy search and has to bring more tokens, "
-            f"of which the lengths of outputs and drafts allow {most:.1f}."
+            f"An iteration with a draft takes as long as {steps:.1f} steps of greedy search and has to bring more "
+            f"tokens, of which the lengths of outputs and drafts allow {most:.1f}."
         )
     advice = []
     if learning and options.updates and not cannot:
