@@ -127,7 +127,7 @@ class Trial:
     """seconds until every kind of batch had been trained on"""
     steady: Steady
     threads: int
-    """of PyTorch, with which updates are fastest"""
+    """PyTorch's threads, by which updates are fastest"""
 
 
 @contextmanager
