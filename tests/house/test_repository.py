@@ -76,3 +76,9 @@ def test_constraints_pin_exactly_and_without_a_build() -> None:
     for python in ({"python_version": f"3.{minor}"} for minor in range(11, 15)):
         asked = [one.name.lower() for one in wanted if one.marker is None or one.marker.evaluate(python)]
         assert len(set(asked)) == len(asked) == len({one.name.lower() for one in wanted})
+
+
+def test_nothing_waits_or_measures_by_a_clock_that_can_be_set() -> None:
+    """Ages of files go by it, and times that are told to people."""
+    asked = {name(path) for path in (ROOT / "src").rglob("*.py") if "time.time()" in path.read_text(encoding="utf-8")}
+    assert asked == {"src/longstride/serving/openai.py", "src/longstride/text/folders.py"}

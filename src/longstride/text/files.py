@@ -301,7 +301,7 @@ def alone_in(folder: _Path) -> Iterator[None]:
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise WorkError(f"{folder}: could not be made ({error.strerror or error}).") from error
+        raise WorkError(f"{folder}: could not be opened ({error.strerror or error}).") from error
     try:
         if not lock_file(handle):
             raise WorkError(f"{folder}: expected to be the only one to write it, found another process.")
