@@ -27,7 +27,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 AT_WORK := If it rains tomorrow, we will stay at home and read.
 SERVED ?= -m bundled --runtime native
 
-.PHONY: help demo test test-cluster load fuzz fuzz-api fuzz-exactness check check-types check-rest report docs reference at-work dist format native native-asan clean
+.PHONY: help demo test test-cluster load fuzz fuzz-api fuzz-exactness soak check check-types check-rest report docs reference at-work dist format native native-asan clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make fuzz     throw random options, folders and bytes at every command (MINUTES=10, SEED=)"
 	@echo "make fuzz-api throw what its description allows, and what not, at a server (MINUTES=10, SEED=)"
 	@echo "make fuzz-exactness  drafting decoders against those that do not, under random limits (MINUTES=10, SEED=)"
+	@echo "make soak     attack a server, and ask it honestly beside that (MINUTES=10)"
 	@echo "make test-cluster  the tests that need Ray, which is installed first (600 MB)"
 	@echo "make load     ask a server on this machine for more than it can do (SECONDS_EACH=60, SERVED='-m bundled ...')"
 	@echo "make check    lint, format, types, import contracts, generated pages, the site"
@@ -75,6 +76,9 @@ fuzz-api: $(READY)
 
 fuzz-exactness: $(READY)
 	$(BIN)/python -m tests.fuzz.exactness --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(CASE),--case $(CASE))
+
+soak: $(READY)
+	$(BIN)/python -m tests.fuzz.soak --minutes $(MINUTES)
 
 load: $(READY)
 	$(BIN)/python benchmarks/serving_load.py --seconds $(SECONDS_EACH) -- $(BIN)/longstride serve $(SERVED) --port {port}
