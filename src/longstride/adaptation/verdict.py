@@ -80,7 +80,9 @@ def verdict(
     about = f"{tokens:.2f} tokens an iteration{raced} after {trained['updates']:,} updates, {passes:,.1f} passes"
     steps, most = steps_of_an_iteration(stages), _most_tokens(stages)
     cannot = not pays and steps is not None and steps > HARDLY * most
-    if pays:
+    if pays and options.lengths is not None:
+        found = ["Drafts have the lengths that were asked for."]
+    elif pays:
         found = ["Drafts pay here."]
     elif cannot:
         found = ["Drafts can hardly pay on this device, however long they are trained."]
