@@ -83,7 +83,7 @@ def test_outputs_longer_than_a_tile_of_columns(width, step):
 @pytest.mark.gpu
 @pytest.mark.parametrize("start", ["symbol", "zeros", "learned"])
 @pytest.mark.parametrize(("h", "c"), [(1, 1), (2, 1), (2, 3), (6, 1)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", few([0, 1]))
 def test_what_surrounds_the_layers_is_what_tensor_code_makes_of_it(start, h, c, seed):
     """Idle rows, ends in any slot, ends after ends."""
     options = InterleavingOptions(24, h, c, start=start)
@@ -204,7 +204,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("indirect", [True, False])
+@pytest.mark.parametrize("indirect", few([True, False]))
 @pytest.mark.parametrize(("models", "options"), [(1, BeamOptions(3)), (2, BeamOptions(2, "average", 1.0, n_best=2))])
 def test_beams_with_them_are_beams_without(models, options, indirect, monkeypatch):
     """Step by step the same, in tables that are kept and filled again; in fp32 by one machine's own products."""
@@ -239,9 +239,9 @@ SHAPE: dict[str, Any] = {"width": 32, "heads": 2, "feed_forward": 32}
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", few(VARIANTS, 2), ids=str)
+@pytest.mark.parametrize("variant", few(VARIANTS), ids=str)
 @pytest.mark.parametrize(
-    ("end", "dedup", "width"), few([("any-direction", 0, 3), ("paper", 2, 1), ("any-direction", 0, 1)], 2)
+    ("end", "dedup", "width"), few([("any-direction", 0, 3), ("paper", 2, 1), ("any-direction", 0, 1)])
 )
 def test_interleaved_search_with_them_is_that_without(variant, end, dedup, width, monkeypatch):
     """Step by step the same, in tables that are filled again; in fp32 by one machine's own products."""

@@ -21,7 +21,7 @@ from longstride.ops.cuda.table import INFERENCE, NAMES, TRAINING, inference_tabl
 from longstride.ops.kernels import Kernel, KernelTable, current, kernels_of
 from tests.conformance.link_check import link
 from tests.models import tiny_model, tiny_options
-from tests.nn.running_kernels import table_for, where
+from tests.nn.running_kernels import case_of, table_for, where
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -43,7 +43,7 @@ def test_a_kernel_gives_what_its_operation_should(name, dtype):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in CASES if name != "relu"])
 def test_so_it_does_in_an_interpreter(name):
-    assert compare(CASES[name], table_for(where()), where(), torch.float32) <= TOLERANCE[torch.float32]
+    assert compare(case_of(name), table_for(where()), where(), torch.float32) <= TOLERANCE[torch.float32]
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from longstride.contract import Program
+from longstride.ops.cuda.self_test import CASES, Case
 from longstride.ops.cuda.table import HEADS, NAMES, inference_table
 from longstride.ops.kernels import KernelTable, kernels_of
 from longstride.runtime.eager import EagerRunner
@@ -34,6 +36,11 @@ def where() -> torch.device:
 def few(values: Iterable[T], most: int = 1) -> list[T]:
     """All of a test's parameters on a GPU; the first of them in the interpreter, which is slow."""
     return list(values) if torch.cuda.is_available() else list(values)[:most]
+
+
+def case_of(name: str) -> Case:
+    """One kernel's comparison; in the interpreter not slot by slot, since the order of its sums is numpy's own."""
+    return CASES[name] if torch.cuda.is_available() else replace(CASES[name], slots={})
 
 
 QUICK = tuple(NAMES) if torch.cuda.is_available() else tuple(name for name in NAMES if name != "product")

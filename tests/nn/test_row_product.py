@@ -13,7 +13,7 @@ from longstride.ops.cuda.self_test import CASES, TOLERANCE, compare
 from longstride.ops.cuda.table import FEW_ROWS
 from longstride.ops.kernels import kernels_of
 from longstride.systems.blockwise.model import Heads, HeadsOptions
-from tests.nn.running_kernels import table_for, where
+from tests.nn.running_kernels import few, table_for, where
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_what_is_added_is_added_to_every_part(rows, device, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("first", ["identity", "learned"])
-@pytest.mark.parametrize("rows", [1, 2, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", few([2, FEW_ROWS + 1, 1], 2))
 def test_heads_ahead_are_as_they_were(rows, first, device, dtype):
     heads = Heads(HeadsOptions(k=4, width=64, feed_forward=64, first=first)).to(device, dtype)
     heads.eval().requires_grad_(False)

@@ -131,7 +131,7 @@ def decoder_of(kind: str, runner: EagerRunner, seed: int, rule: str, least: int,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "kind", few(["greedy", "draft-verify", "draft-verify tree=9", "blockwise", "copy-verify", "blockwise tree=5"], 4)
+    "kind", few(["greedy", "draft-verify", "draft-verify tree=9", "blockwise", "copy-verify", "blockwise tree=5"], 3)
 )
 @pytest.mark.parametrize(
     ("rule", "least", "adaptive"),
