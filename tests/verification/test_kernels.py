@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contract import Decoder, Limits
+from longstride.engine.outputs import Rows
 from longstride.ops.kernels import TYPES
 from longstride.runtime.eager import EagerRunner
 from longstride.systems.autoregressive.decoder import Greedy
@@ -18,6 +20,7 @@ from longstride.systems.draft_verify.copy_decoder import CopyVerify, CopyVerifyO
 from longstride.systems.draft_verify.decoder import DraftVerify, DraftVerifyOptions
 from longstride.verification.acceptance import Rule
 from longstride.verification.kernels import Bounds, choose, choose_within, permitted_ids, summarise_fused
+from longstride.verification.queue import kernel_of, refill
 from tests.decoding.drafters import tiny_drafter
 from tests.decoding.test_blockwise import random_heads
 from tests.models import random_source, tiny_model
@@ -154,3 +157,36 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
     expected = outputs()
     monkeypatch.setattr(EagerRunner, "fuses", True)
     assert outputs() == expected
+
+
+@pytest.mark.gpu
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.integers(1, 9),
+    places=st.integers(1, 12),
+    words=st.integers(1, 5),
+    starts=st.booleans(),
+)
+def test_rows_are_refilled_as_tensor_code_does(seed, rows, places, words, starts):
+    """More rows than sentences and fewer, a ring that begins anew, sentences that were given up."""
+    device, generator = where(), torch.Generator().manual_seed(seed)
+
+    def numbers(most, *shape):
+        return torch.randint(most, shape, generator=generator).to(device)
+
+    taken = numbers(30, 1)
+    added, ticket = taken + numbers(places + 1, 1), numbers(9, places + 1) - 2
+    moved = [(numbers(99, rows, words), numbers(99, places + 1, words), 0)]
+    moved.append((numbers(99, 2, rows, words).double(), numbers(99, 2, places + 1, words).double(), 1))
+    tokens, state = numbers(9, rows, 4), [numbers(2, rows).bool(), numbers(9, rows), numbers(9, rows).double()]
+    found = []
+    for own in (False, True):
+        mine = [(there.clone(), here, dim) for there, here, dim in moved]
+        (done, length, score), table, count = [one.clone() for one in state], tokens.clone(), taken.clone()
+        held = Rows(table, length, table[:, 1], done, score, length, length, length.clone() if starts else None)
+        act = kernel_of(mine) if own else partial(refill, mine)
+        act(held, count, added, ticket, places, 7)
+        found.append([*(one[0] for one in mine), table, count, done, length, score, held.start])
+    for plain, ours in zip(*found, strict=True):
+        assert plain is ours is None or torch.equal(plain, ours)
