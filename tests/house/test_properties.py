@@ -59,6 +59,6 @@ def test_where_they_are_the_same_half_of_them_are_drawn() -> None:
         def test(number: int) -> None:
             pass
 
-        items: list[Any] = [SimpleNamespace(function=test)] * 2
+        items: list[Any] = [SimpleNamespace(function=test, get_closest_marker=lambda name: None)] * 2
         conftest.pytest_collection_modifyitems(items)
         assert getattr(test, conftest.OWN).max_examples == drawn
