@@ -144,7 +144,7 @@ def test_elsewhere_it_says_why_not(monkeypatch):
     assert all("expects a CUDA device" in why for why in conformance(CPU, torch.float32).values())
     self_test.unsupported_reason.cache_clear()
     monkeypatch.setattr("longstride.ops.kernels.find_spec", lambda _: True)
-    monkeypatch.setattr(self_test, "_checked", lambda *_: 1 // 0)
+    monkeypatch.setattr(self_test, "remembered", lambda *_: 1 // 0)
     assert self_test.unsupported_reason(CUDA, torch.float16) in (
         "integer division or modulo by zero",
         "division by zero",

@@ -223,5 +223,5 @@ def test_wide_beams_and_what_is_asked_for():
     model, drafter = tiny_model(0), tiny_drafter(0)
     source = random_source(2, 5)
     plain = DraftBeam(model, drafter, RUNNER).decode(source)
-    assert plain == Beam([model], RUNNER).decode(source)
+    assert replace(plain, decoder="beam") == Beam([model], RUNNER).decode(source)
     assert "draft-beam|width:2|" in DraftBeam(model, drafter, RUNNER, DraftBeamOptions(2)).signature

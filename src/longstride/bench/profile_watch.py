@@ -137,7 +137,7 @@ def _asked(name: str) -> Callable[..., Any]:
     return lambda self, *arguments: getattr(self.runner, name)(*arguments)
 
 
-_ASKED = "describe report tell_once uses round_up acquire ready release beside join send fetch"
+_ASKED = "describe report tell_once forget uses round_up acquire ready release beside join send fetch"
 for _name in _ASKED.split():
     setattr(Delegate, _name, _asked(_name))
 for _name in ("fuses", "moves_rows", "plain", "steady_slots"):

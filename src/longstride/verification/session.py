@@ -7,6 +7,7 @@ all rows; the host reads a few numbers per row and iteration, in one copy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -485,4 +486,5 @@ class VerifyingDecoder(Signed[Options]):
         return self._measured.get(limits)
 
     def _key(self, limits: Limits) -> str:
-        return f"{self._timed_as}|{json.dumps(as_dict(limits))}"
+        # Names in our JSON files are bounded, and options with limits are longer.
+        return hashlib.sha256(f"{self._timed_as}|{json.dumps(as_dict(limits))}".encode()).hexdigest()[:32]
