@@ -160,26 +160,20 @@ def test_decoding_with_them_is_decoding_without(kind, rule, least, adaptive, mon
 
 
 @pytest.mark.gpu
-@settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10_000),
-    rows=st.integers(1, 9),
-    places=st.integers(1, 12),
-    words=st.integers(1, 5),
-    starts=st.booleans(),
-)
-def test_rows_are_refilled_as_tensor_code_does(seed, rows, places, words, starts):
+@pytest.mark.parametrize("starts", [False, True])
+@pytest.mark.parametrize(("rows", "places", "words"), [(1, 1, 1), (3, 7, 2), (9, 4, 5), (8, 12, 3), (5, 5, 1)])
+def test_rows_are_refilled_as_tensor_code_does(rows, places, words, starts):
     """More rows than sentences and fewer, a ring that begins anew, sentences that were given up."""
-    device, generator = where(), torch.Generator().manual_seed(seed)
+    device, generator = where(), torch.Generator().manual_seed(rows + places)
 
     def numbers(most, *shape):
         return torch.randint(most, shape, generator=generator).to(device)
 
     taken = numbers(30, 1)
-    added, ticket = taken + numbers(places + 1, 1), numbers(9, places + 1) - 2
+    added, ticket = taken + places - places // 4, numbers(9, places + 1) - 2
     moved = [(numbers(99, rows, words), numbers(99, places + 1, words), 0)]
     moved.append((numbers(99, 2, rows, words).double(), numbers(99, 2, places + 1, words).double(), 1))
-    tokens, state = numbers(9, rows, 4), [numbers(2, rows).bool(), numbers(9, rows), numbers(9, rows).double()]
+    tokens, state = numbers(9, rows, 4), [numbers(3, rows) > 0, numbers(9, rows), numbers(9, rows).double()]
     found = []
     for own in (False, True):
         mine = [(there.clone(), here, dim) for there, here, dim in moved]

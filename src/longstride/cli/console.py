@@ -123,7 +123,8 @@ def commit() -> tuple[str, bool]:
     """
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *words]
+        # No lock on the index, which a process that is killed would leave to its user.
+        command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
